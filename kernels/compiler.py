@@ -1,0 +1,112 @@
+"""Builds the kernels for the host: finds a C++ compiler, compiles once, caches by content.
+
+A build is cached under a hash of everything that can change it: the text, every header, the flags, the compiler and the
+processor's instruction set (a home folder may be shared by unlike machines). Files are written under another name and
+renamed, so that two processes may build the same thing at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib import util
+from pathlib import Path
+
+from kernels.errors import UserError
+
+FOLDER = Path(__file__).resolve().parent
+# No contraction and no fast-math: one result on any machine. errno is not read by anyone.
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-pthread")
+
+
+@functools.cache
+def find_compiler() -> tuple[str, ...]:
+    """The command of a C++ compiler: $CXX, g++, clang++, c++, or the `ziglang` wheel.
+
+    Raises:
+        UserError: there is none.
+    """
+    if "CXX" in os.environ:
+        command = shlex.split(os.environ["CXX"])
+        if command and shutil.which(command[0]):
+            return tuple(command)
+        raise UserError(f"CXX must name a C++ compiler; got {os.environ['CXX']!r}, which is not found. Unset it or correct it")
+    for name in ("g++", "clang++", "c++"):
+        if path := shutil.which(name):
+            return (path,)
+    if util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "c++")
+    raise UserError(
+        "a C++ compiler is needed to build the kernels and none was found. Install one with "
+        "`apt-get install g++` (or `dnf install gcc-c++`, `brew install gcc`), or without root `pip install ziglang`"
+    )
+
+
+@functools.cache
+def identity() -> str:
+    """Compiler and processor in words: what a cached build is tied to beside its text."""
+    version = subprocess.run([*find_compiler(), "--version"], capture_output=True, text=True, check=False).stdout
+    return f"{version.splitlines()[0] if version else '?'}; {platform.machine()}; {_instruction_set()}"
+
+
+def _instruction_set() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Where builds are kept: $LOCKSTEP_CACHE, else the user's cache folder, else one for this process alone."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lockstep"
+    folder = Path(os.environ.get("LOCKSTEP_CACHE") or default)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="lockstep-"))
+
+
+@functools.cache
+def headers_text() -> str:
+    """All shared headers, in order of their names."""
+    return "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.cuh")))
+
+
+def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Path:
+    """Compiles one translation unit into a shared library and returns its path, from the cache where it can."""
+    key = hashlib.sha256("\0".join([text, headers_text(), " ".join(flags), identity()]).encode()).hexdigest()
+    target = cache_folder() / f"{name}-{key[:32]}.so"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{name}-") as scratch:
+        source, built = Path(scratch) / f"{name}.cpp", Path(scratch) / f"{name}.so"
+        source.write_text(text)
+        command = [*find_compiler(), *flags, f"-I{FOLDER}", "-o", str(built), str(source)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise RuntimeError(f"{name}: {shlex.join(command)} failed with exit code {result.returncode}:\n{result.stderr}")
+        os.replace(built, target)
+    return target
+
+
+@functools.cache
+def pool() -> ctypes.CDLL:
+    """The library with the process's thread pool."""
+    return ctypes.CDLL(str(compile_library((FOLDER / "pool.cpp").read_text(), "pool")))
+
+
+def set_threads(threads: int) -> None:
+    """Sets how many threads run the host's kernels. It changes no bit of any result."""
+    pool().set_threads(threads)

@@ -1,0 +1,72 @@
+// What a block, a thread and shared memory are. The only file that knows which machine it is compiled for.
+//
+// A kernel is a block-stride program: it is right for every blockDim, 1 included. On a GPU a block is a CUDA
+// block; on a host it is one task of a parallel loop with a single thread, and a barrier is nothing.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+
+#define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__
+#define KERNEL extern "C" __global__ void
+#define SHARED(type, name, count) __shared__ type name[count]
+#define BARRIER() __syncthreads()
+
+DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
+DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
+DEVICE float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+DEVICE float square_root(float a) { return __fsqrt_rn(a); }
+DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
+
+#else
+
+#include <cmath>
+#include <cstring>
+
+#define DEVICE static inline __attribute__((always_inline))
+#define DEVICE_MEMBER inline __attribute__((always_inline))
+#define KERNEL static void
+#define SHARED(type, name, count) type name[count]
+#define BARRIER()
+
+struct Index {
+    int x;
+};
+static thread_local Index blockIdx{0};
+static thread_local Index gridDim{1};
+constexpr Index threadIdx{0};
+constexpr Index blockDim{1};
+
+DEVICE float as_float(unsigned bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+DEVICE unsigned as_bits(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+DEVICE float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEVICE float square_root(float a) { return __builtin_sqrtf(a); }
+DEVICE unsigned multiply_high(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+
+#endif
+
+// This block's threads share the indices [begin, end).
+#define BLOCK_FOR(i, begin, end) for (int i = (begin) + (int)threadIdx.x; i < (end); i += (int)blockDim.x)
+
+// The share of this block of n indices: contiguous, so that a host core walks memory in order.
+struct Range {
+    int begin, end;
+};
+DEVICE Range block_share(int n) {
+    const int blocks = (int)gridDim.x;
+    const int each = n / blocks, rest = n % blocks, b = (int)blockIdx.x;
+    const int begin = b * each + (b < rest ? b : rest);
+    return Range{begin, begin + each + (b < rest ? 1 : 0)};
+}
+
+// A block's sum runs in LANES chains, lane l over the elements l, l + LANES, ... in order, and the chains are added
+// in order: the result depends neither on blockDim nor on timing.
+constexpr int LANES = 32;

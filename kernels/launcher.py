@@ -1,0 +1,255 @@
+"""Declares, checks and launches kernels: one argument list for the host and for CUDA.
+
+A kernel's `.cu` file is compiled as it is, by the host's C++ compiler behind a generated loop over blocks, or by NVRTC
+through CuPy. Its argument list is declared once, here called `arguments`, and read by both, so that every call on a CPU
+also tests what a call on a GPU passes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels import compiler
+
+# declared name: (C type, torch dtype, ctypes type of a scalar, NumPy type of a scalar)
+_TYPES: dict[str, tuple[str, torch.dtype | None, Any, Any]] = {
+    "float32": ("float", torch.float32, ctypes.c_float, np.float32),
+    "int32": ("int", torch.int32, ctypes.c_int32, np.int32),
+    "int64": ("long long", torch.int64, ctypes.c_int64, np.int64),
+    "uint8": ("unsigned char", torch.uint8, ctypes.c_uint8, np.uint8),
+    "uint32": ("unsigned", None, ctypes.c_uint32, np.uint32),
+    "uint64": ("unsigned long long", None, ctypes.c_uint64, np.uint64),
+}
+CUDA_OPTIONS = ("--std=c++17", "--fmad=false", f"-I{compiler.FOLDER}")
+
+
+@dataclass(frozen=True)
+class In:
+    """An array that the kernel reads. `shape` holds numbers and names; equal names are equal sizes; `"T+1"` is allowed."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    const: str = "const "
+
+
+@dataclass(frozen=True)
+class Out(In):
+    """An array that the kernel writes (and may read)."""
+
+    const: str = ""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size of the arrays' shapes, passed to the kernel as an int."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number passed by value."""
+
+    name: str
+    dtype: str
+
+
+class Kernel:
+    """A kernel of `kernels/<name>.cu`.
+
+    Args:
+        name: the kernel's name, and its file's unless `file` is given.
+        arguments: the kernel's parameters in order.
+        blocks: from the sizes of the arrays' shapes to the number of blocks.
+        constants: names of the compile-time constants, passed by keyword with each call; they may stand in shapes.
+        threads: threads a block on a GPU.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[In | Size | Scalar],
+        blocks: Callable[[Mapping[str, int]], int],
+        *,
+        file: str | None = None,
+        constants: Sequence[str] = (),
+        threads: int = 128,
+    ) -> None:
+        self.name = name
+        self.arguments = tuple(arguments)
+        self.blocks = blocks
+        self.constants = tuple(constants)
+        self.threads = threads
+        self.path = compiler.FOLDER / f"{file or name}.cu"
+        self._positional = [a for a in self.arguments if not isinstance(a, Size)]
+        self._functions: dict[tuple[object, ...], Callable[..., None]] = {}
+
+    def __call__(self, *values: torch.Tensor | float, header: Path | None = None, **constants: int) -> None:
+        """Checks the arguments and runs the kernel on the arrays' device.
+
+        Args:
+            values: one for each In, Out and Scalar, in the declared order; sizes are taken from the arrays.
+            header: a further source in front of the kernel's (an environment's dynamics).
+            constants: the compile-time constants.
+
+        Raises:
+            ValueError: an array's dtype, shape, layout or device is not the declared one.
+        """
+        sizes, device = self._check(values, constants)
+        key = (device.type, header, *(constants[name] for name in self.constants))
+        function = self._functions.get(key)
+        if function is None:
+            build = self._build_host if device.type == "cpu" else self._build_cuda
+            function = self._functions[key] = build(header, constants)
+        iterator = iter(values)
+        function(self.blocks(sizes), [sizes[a.name] if isinstance(a, Size) else next(iterator) for a in self.arguments])
+
+    def unit(self, header: Path | None = None, constants: Mapping[str, int] | None = None) -> str:
+        """The translation unit that either compiler sees: constants, header, kernel."""
+        defines = "".join(f"#define LS_{name} {value}\n" for name, value in (constants or {}).items())
+        parts = [path for path in (header, self.path) if path]
+        return defines + "".join(f'#line 1 "{path.name}"\n{path.read_text()}\n' for path in parts)
+
+    def host_unit(self, header: Path | None = None, constants: Mapping[str, int] | None = None) -> str:
+        """The unit behind a loop over blocks, exported as `launch`."""
+        declared = ", ".join(f"{_c_type(a)} {a.name}" for a in self.arguments)
+        names = ", ".join(a.name for a in self.arguments)
+        captured = "".join(f" {_c_type(a)} {a.name};" for a in self.arguments)
+        members = ", ".join(f"a->{a.name}" for a in self.arguments)
+        return self.unit(header, constants) + (
+            f"struct Arguments {{ int blocks;{captured} }};\n"
+            "static void run_block(void* context, int block) {\n"
+            "    const Arguments* a = (const Arguments*)context;\n"
+            "    gridDim.x = a->blocks;\n    blockIdx.x = block;\n"
+            f"    {self.name}({members});\n}}\n"
+            'extern "C" void launch(void (*parallel_for)(int, void (*)(void*, int), void*), int blocks, '
+            f"{declared}) {{\n"
+            f"    Arguments arguments{{blocks, {names}}};\n"
+            "    parallel_for(blocks, run_block, &arguments);\n}\n"
+        )
+
+    def _build_host(self, header: Path | None, constants: Mapping[str, int]) -> Callable[..., None]:
+        library = ctypes.CDLL(str(compiler.compile_library(self.host_unit(header, constants), self.name)))
+        launch = library.launch
+        launch.argtypes = [ctypes.c_void_p, ctypes.c_int, *(_ctypes_type(a) for a in self.arguments)]
+        launch.restype = None
+        loop = ctypes.cast(compiler.pool().parallel_for, ctypes.c_void_p)
+
+        def run(blocks: int, values: list[torch.Tensor | float]) -> None:
+            launch(loop, blocks, *[v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values])
+
+        return run
+
+    def _build_cuda(self, header: Path | None, constants: Mapping[str, int]) -> Callable[..., None]:
+        import cupy
+
+        module = cupy.RawModule(code=self.unit(header, constants), options=CUDA_OPTIONS, backend="nvrtc")
+        function = module.get_function(self.name)
+        types = [np.int32 if isinstance(a, Size) else np.uint64 if isinstance(a, In) else _TYPES[a.dtype][3] for a in self.arguments]
+
+        def run(blocks: int, values: list[torch.Tensor | float]) -> None:
+            raw = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
+            stream = torch.cuda.current_stream()
+            with cupy.cuda.Device(stream.device_index), cupy.cuda.ExternalStream(stream.cuda_stream):
+                function((blocks,), (self.threads,), tuple(t(v) for t, v in zip(types, raw, strict=True)))
+
+        return run
+
+    def _check(self, values: Sequence[Any], constants: Mapping[str, int]) -> tuple[dict[str, int], torch.device]:
+        if len(values) != len(self._positional):
+            raise ValueError(f"{self.name}: wanted {len(self._positional)} arguments, got {len(values)}")
+        if set(constants) != set(self.constants):
+            raise ValueError(f"{self.name}: wanted the constants {sorted(self.constants)}, got {sorted(constants)}")
+        sizes = dict(constants)
+        device: torch.device | None = None
+        for argument, value in zip(self._positional, values, strict=True):
+            if isinstance(argument, Scalar):
+                continue
+            if not isinstance(value, torch.Tensor):
+                raise ValueError(f"{self.name}: {argument.name} must be a torch tensor; got {type(value).__name__}")
+            device = device or value.device
+            fits = (
+                value.dtype == _TYPES[argument.dtype][1]
+                and value.dim() == len(argument.shape)
+                and all(_unify(sizes, want, got) for want, got in zip(argument.shape, value.shape, strict=True))
+                and value.is_contiguous()
+                and value.device == device
+            )
+            if not fits:
+                raise ValueError(self._complaint(argument, value, sizes, device))
+        if device is None or device.type not in ("cpu", "cuda"):
+            raise ValueError(f"{self.name}: arrays must be on cpu or cuda; got {device}")
+        return sizes, device
+
+    def _complaint(self, argument: In, value: torch.Tensor, sizes: Mapping[str, int], device: torch.device) -> str:
+        want = ", ".join(str(_resolve(sizes, s)) for s in argument.shape)
+        layout = "" if value.is_contiguous() else ", not contiguous"
+        shape_fits = len(argument.shape) == value.dim() and all(
+            _resolve(sizes, s) in (s, n) for s, n in zip(argument.shape, value.shape, strict=True)
+        )
+        advice = f"{argument.name}.to({str(device)!r}, torch.{argument.dtype}).contiguous()"
+        return (
+            f"{self.name}: {argument.name} must be {argument.dtype} ({want}), contiguous, on {device}; "
+            f"got {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}{layout} on {value.device}."
+            + (f" Convert with {advice}" if shape_fits else "")
+        )
+
+
+def _resolve(sizes: Mapping[str, int], size: int | str) -> int | str:
+    """A declared size as a number where it is known, else as it was declared."""
+    if isinstance(size, int):
+        return size
+    name, _, plus = size.partition("+")
+    return sizes[name] + int(plus or 0) if name in sizes else size
+
+
+def _unify(sizes: dict[str, int], want: int | str, got: int) -> bool:
+    """Whether a size fits the declared one; a name met for the first time is bound to it."""
+    if isinstance(want, str) and want not in sizes and "+" not in want:
+        sizes[want] = got
+    return _resolve(sizes, want) == got
+
+
+def _c_type(argument: In | Size | Scalar) -> str:
+    if isinstance(argument, Size):
+        return "int"
+    return f"{argument.const}{_TYPES[argument.dtype][0]}*" if isinstance(argument, In) else _TYPES[argument.dtype][0]
+
+
+def _ctypes_type(argument: In | Size | Scalar) -> Any:
+    if isinstance(argument, Size):
+        return ctypes.c_int
+    return ctypes.c_void_p if isinstance(argument, In) else _TYPES[argument.dtype][2]
+
+
+def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None, **constants: int) -> bytes:
+    """Compiles a kernel with NVRTC for an architecture such as `sm_90`. Needs no driver and no device.
+
+    Raises:
+        RuntimeError: the compiler refused it; the text holds its log.
+    """
+    from cupy_backends.cuda.libs import nvrtc
+
+    program = nvrtc.createProgram(kernel.unit(header, constants), f"{kernel.name}.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, (*CUDA_OPTIONS, f"--gpu-architecture={architecture}"))
+        return bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        raise RuntimeError(f"{kernel.name} for {architecture}: {nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+@functools.cache
+def partitions(count: int) -> int:
+    """Into how many partial sums `count` samples are divided: from the count alone, so that no result depends on a machine."""
+    return max(1, min(512, count // 256))
