@@ -1,0 +1,576 @@
+"""The configuration: frozen dataclasses that check every value, and the way from a command line to them.
+
+`conf/` holds the values and one line about each key; here are only types and ranges. A mistake in a value, a key, a group's
+option or a flag is a `UserError` of one line: what was wanted, what came, the nearest valid name.
+"""
+
+import difflib
+import hashlib
+import json
+import math
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, IntervalSweep, Override
+from hydra.errors import CompactHydraException, HydraException, MissingConfigException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from kernels.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+CONF = ROOT / "conf"
+HYDRA_VERSION = "1.3"
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def near(name: str, options: Sequence[str], count: int = 3) -> list[str]:
+    """The options most like `name`, best first: by spelling, by their last part, or by its initials (lr: learning_rate)."""
+    tail = name.lower().rsplit(".", 1)[-1]
+
+    def likeness(option: str) -> float:
+        option_tail = option.lower().rsplit(".", 1)[-1]
+        initials = "".join(word[:1] for word in option_tail.split("_"))
+        if tail in (option_tail, initials) or option_tail.startswith(tail):
+            return 1.0
+        if len(tail) > 2 and tail in option_tail:
+            return 0.9
+        spelling = difflib.SequenceMatcher(None, name.lower(), option.lower()).ratio()
+        return max(spelling, difflib.SequenceMatcher(None, tail, option_tail).ratio())
+
+    ranked = sorted(options, key=lambda option: (-likeness(option), not _same_section(name, option), option))
+    return [option for option in ranked if likeness(option) >= 0.7][:count]
+
+
+def _same_section(name: str, option: str) -> bool:
+    return "." in name and name.split(".")[0] == option.split(".")[0]
+
+
+def _refuse(key: str, wanted: str, value: object, hint: str = "") -> NoReturn:
+    got = str(value).lower() if isinstance(value, bool) else "null" if value is None else repr(value)
+    raise UserError(f"{key}: wanted {wanted}; got {got}{'. ' + hint if hint else ''}")
+
+
+def _checked(check: Callable[[str, Any], Any], **options: Any) -> Any:
+    return field(metadata={"check": check}, **options)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(minimum: int, below: int | None = None) -> Any:
+    def check(key: str, value: Any) -> int:
+        if not _is_whole(value) or value < minimum or (below is not None and value >= below):
+            span = f"a whole number of at least {minimum}" + (f" and below {below}" if below else "")
+            hint = f"Write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
+            _refuse(key, span, value, hint)
+        return int(value)
+
+    return _checked(check)
+
+
+def _real(wanted: str, accept: Callable[[float], bool] = lambda value: True) -> Any:
+    def check(key: str, value: Any) -> float:
+        if not (_is_whole(value) or isinstance(value, float)) or not math.isfinite(value) or not accept(value):
+            _refuse(key, wanted, value)
+        return float(value)
+
+    return _checked(check)
+
+
+def _positive() -> Any:
+    return _real("a number above 0", lambda value: value > 0)
+
+
+def _not_negative() -> Any:
+    return _real("a number of at least 0", lambda value: value >= 0)
+
+
+def _fraction() -> Any:
+    return _real("a number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def _flag() -> Any:
+    def check(key: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            _refuse(key, "true or false", value)
+        return bool(value)
+
+    return _checked(check)
+
+
+def _text(wanted: str, optional: bool = False) -> Any:
+    def check(key: str, value: Any) -> str | None:
+        if optional and value is None:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            _refuse(key, wanted, value)
+        return str(value)
+
+    return _checked(check, default=None) if optional else _checked(check)
+
+
+def _one_of(options: Callable[[], Sequence[str]]) -> Any:
+    def check(key: str, value: Any) -> str:
+        if value not in options():
+            _refuse(key, f"one of {', '.join(options())}", value, _nearest(value, options()))
+        return str(value)
+
+    return _checked(check)
+
+
+def _nearest(value: object, options: Sequence[str]) -> str:
+    found = near(value, options) if isinstance(value, str) else []
+    return f"Nearest: {', '.join(found)}" if found else ""
+
+
+def _wholes(minimum: int, wanted: str, distinct: bool = False) -> Any:
+    def check(key: str, value: Any) -> tuple[int, ...]:
+        right = isinstance(value, list | tuple) and value and all(_is_whole(each) and each >= minimum for each in value)
+        if not right or (distinct and len(set(value)) < len(value)):
+            _refuse(key, wanted, list(value) if isinstance(value, list | tuple) else value)
+        return tuple(value)
+
+    return _checked(check)
+
+
+class _Section:
+    """Checks every field of a frozen dataclass when it is made, and puts whole numbers into float where float is meant."""
+
+    prefix: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):  # type: ignore[arg-type]
+            if check := item.metadata.get("check"):
+                object.__setattr__(self, item.name, check(self.prefix + item.name, getattr(self, item.name)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The dataclasses; conf/ says what each key means
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def group_options(group: str) -> list[str]:
+    """The options of a group of conf/, sorted: the names of its files."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+@dataclass(frozen=True)
+class EnvConfig(_Section):
+    prefix: ClassVar[str] = "env."
+    name: str = _one_of(lambda: group_options("env"))
+    max_episode_steps: int = _whole(1)
+
+
+@dataclass(frozen=True)
+class PolicyConfig(_Section):
+    prefix: ClassVar[str] = "policy."
+    hidden: tuple[int, ...] = _wholes(1, "a list of widths, each a whole number of at least 1")
+    activation: str = _one_of(lambda: ["tanh", "relu"])
+    log_std_init: float = _real("a number")
+
+
+@dataclass(frozen=True)
+class PPOConfig(_Section):
+    prefix: ClassVar[str] = "ppo."
+    total_steps: int = _whole(1)
+    num_envs: int = _whole(1)
+    num_steps: int = _whole(1)
+    num_minibatches: int = _whole(1)
+    update_epochs: int = _whole(1)
+    learning_rate: float = _positive()
+    anneal_lr: bool = _flag()
+    gamma: float = _fraction()
+    gae_lambda: float = _fraction()
+    clip_coef: float = _positive()
+    norm_adv: bool = _flag()
+    ent_coef: float = _not_negative()
+    vf_coef: float = _not_negative()
+    max_grad_norm: float = _positive()
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one iteration, N * T."""
+        return self.num_envs * self.num_steps
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        batch = f"num_envs * num_steps = {self.num_envs} * {self.num_steps} = {self.batch_size}"
+        if self.batch_size % self.num_minibatches:
+            divisors = [n for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
+            nearest = sorted(sorted(divisors, key=lambda n: abs(n - self.num_minibatches))[:2])
+            hint = f"Nearest: {', '.join(map(str, nearest))}"
+            _refuse("ppo.num_minibatches", f"a divisor of {batch}", self.num_minibatches, hint)
+        if self.total_steps < self.batch_size:
+            _refuse("ppo.total_steps", f"at least one iteration of {batch} steps", self.total_steps)
+
+
+@dataclass(frozen=True)
+class DeviceConfig(_Section):
+    prefix: ClassVar[str] = "device."
+    name: str = _one_of(lambda: group_options("device"))
+    threads: int = _whole(0)
+
+    def resolve(self) -> str:
+        """The type of the device that training runs on, cpu or cuda. UserError: cuda without a CUDA device."""
+        if self.name == "cpu":
+            return "cpu"
+        import torch  # seconds to import, and most of this module's users need none of it
+
+        if torch.cuda.is_available():
+            return "cuda"
+        if self.name == "cuda":
+            _refuse("device", "a CUDA device", "none that torch can use", "Use device=cpu or device=auto")
+        return "cpu"
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(_Section):
+    prefix: ClassVar[str] = "evaluate."
+    episodes: int = _whole(1)
+    split: str = _one_of(lambda: ["held_out", "selection"])
+    deterministic: bool = _flag()
+
+
+@dataclass(frozen=True)
+class ValidateConfig(_Section):
+    prefix: ClassVar[str] = "validate."
+    num_envs: int = _whole(1)
+    steps: int = _whole(1)
+
+
+@dataclass(frozen=True)
+class TrackingConfig(_Section):
+    prefix: ClassVar[str] = "tracking."
+    enabled: bool = _flag()
+    experiment: str = _text("the name of an MLflow experiment")
+    uri: str | None = _text("the address of an MLflow store, or null", optional=True)
+
+
+@dataclass(frozen=True)
+class Config(_Section):
+    env: EnvConfig
+    policy: PolicyConfig
+    ppo: PPOConfig
+    device: DeviceConfig
+    evaluate: EvaluateConfig
+    validate: ValidateConfig
+    tracking: TrackingConfig
+    seed: int = _whole(0, below=2**63)
+    seeds: tuple[int, ...] = _wholes(0, "a list of different training seeds, each a whole number of at least 0", True)
+    out: str = _text("a folder to write to")
+    checkpoint: str | None = _text("the folder of a checkpoint, or null", optional=True)
+
+
+SECTIONS: dict[str, Any] = {
+    "env": EnvConfig,
+    "policy": PolicyConfig,
+    "ppo": PPOConfig,
+    "device": DeviceConfig,
+    "evaluate": EvaluateConfig,
+    "validate": ValidateConfig,
+    "tracking": TrackingConfig,
+}
+
+
+def _keys() -> Iterator[str]:
+    for item in fields(Config):
+        yield item.name
+        if item.name in SECTIONS:
+            yield from (f"{item.name}.{each.name}" for each in fields(SECTIONS[item.name]))
+
+
+KEYS: tuple[str, ...] = tuple(_keys())
+GROUPS: tuple[str, ...] = tuple(sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"))
+NAMES: tuple[str, ...] = tuple(dict.fromkeys((*KEYS, *GROUPS)))
+
+
+def _unknown(key: str) -> UserError:
+    """The refusal of a key: the nearest keys, else those of its section, else the sections and the keys beside them."""
+    section = key.split(".")[0] + "."
+    family = [each for each in KEYS if each.startswith(section)] or [each for each in NAMES if "." not in each]
+    found = near(key, NAMES)
+    hint = f"Nearest: {', '.join(found)}" if found else f"Valid: {', '.join(family)}"
+    return UserError(f"wanted a key of the configuration; got {key!r}. {hint}")
+
+
+def parse(node: DictConfig | Mapping[str, Any]) -> Config:
+    """The checked configuration in `node`, a composed configuration or plain nested mappings. Raises UserError."""
+    try:
+        content = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
+    except OmegaConfBaseException as error:
+        raise UserError(_one_line(error)) from error
+    assert isinstance(content, Mapping)
+    config = _build(Config, {key: value for key, value in content.items() if key != "hydra"}, "")
+    assert isinstance(config, Config)
+    return config
+
+
+def _build(kind: Any, content: object, prefix: str) -> Any:
+    names = {item.name: item for item in fields(kind)}
+    if not isinstance(content, Mapping):
+        _refuse(prefix[:-1], f"the keys {', '.join(names)}", content)
+    for key in content:
+        if key not in names:
+            raise _unknown(f"{prefix}{key}")
+    values = {}
+    for name, item in names.items():
+        value = content.get(name, MISSING if item.default is MISSING else item.default)
+        if value is MISSING or value == "???":
+            raise UserError(f"{prefix}{name}: wanted a value; got none. Give {prefix}{name}=<value>")
+        values[name] = _build(SECTIONS[name], value, f"{name}.") if kind is Config and name in SECTIONS else value
+    return kind(**values)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The configuration, or one of its sections, as plain nested dicts and lists that JSON and `parse` take."""
+    content = json.loads(json.dumps(asdict(config)))
+    assert isinstance(content, dict)
+    return content
+
+
+def sha256(config: Config) -> str:
+    """SHA-256 of canonical JSON over every key that can change what training makes, the device resolved."""
+    content = to_dict(config)
+    decisive = {key: content[key] for key in ("env", "policy", "ppo", "seed")} | {"device": config.device.resolve()}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Composition
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def compose(overrides: Sequence[str], config_name: str = "config", config_dir: Path | None = None) -> DictConfig:
+    """Hydra's composition of conf/ with `overrides`, without the `hydra` node. Raises UserError."""
+    search = []
+    if config_dir is not None:
+        quoted = str(config_dir.resolve()).replace("\\", "\\\\").replace("'", "\\'")
+        search = [f"hydra.searchpath=['file://{quoted}']"]
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base=HYDRA_VERSION):
+            return hydra.compose(config_name, [*overrides, *search])
+    except MissingConfigException as error:
+        wanted = error.missing_cfg_file or config_name
+        options = [f"{wanted.rpartition('/')[0]}/{option}".lstrip("/") for option in error.options or []]
+        hint = f". Valid: {', '.join(near(wanted, options) or options)}" if options else ""
+        raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_one_line(error)) from error
+
+
+def load(overrides: Sequence[str] = ()) -> Config:
+    """The checked configuration of conf/ with `overrides`, as a command line would give it; `out` is "." if not given."""
+    check(overrides)
+    return _parse_ahead(compose(overrides))
+
+
+def _parse_ahead(node: DictConfig) -> Config:
+    """`parse` where no Hydra run has named its folder yet."""
+    if OmegaConf.is_interpolation(node, "out"):
+        node.out = "."
+    return parse(node)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks of a command line, before Hydra sees it
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def check(
+    overrides: Sequence[str],
+    multirun: bool = False,
+    config_name: str = "config",
+    config_dir: Path | None = None,
+    required: Sequence[str] = (),
+) -> list[str]:
+    """Check overrides: their names, then each value by composing it (in a sweep: each value, one at a time).
+
+    Returns the overrides to run with: a composed file leaves out keys such as `out`, so there they are added, not
+    changed. Raises UserError.
+    """
+    flat = _flat_file(config_name, config_dir)
+    overrides = [f"++{each}" if flat and _is_absent(each, flat) else each for each in overrides]
+    parsed = [_parse_override(each) for each in overrides]
+    multirun = multirun or "hydra.mode=MULTIRUN" in overrides
+    for override in parsed:
+        _check_name(override, flat)
+        if override.is_sweep_override() and not override.is_hydra_override() and not multirun:
+            raise UserError(f"{override.input_line}: wanted one value; got several. Add -m to run a sweep over them")
+    for line in _one_at_a_time([_values(override) for override in parsed]):
+        config = _parse_ahead(compose(line, config_name, config_dir))
+        _require(config, required)
+    return list(overrides)
+
+
+def _flat_file(config_name: str, config_dir: Path | None) -> Path | None:
+    """The file that the command line names, where it is a composed one: it has no defaults list, so no groups."""
+    for folder in (CONF, config_dir):
+        path = folder / f"{config_name.removesuffix('.yaml')}.yaml" if folder else None
+        if path and path.is_file():
+            node = OmegaConf.load(path)
+            return None if "defaults" in node else path
+    return None
+
+
+def _is_absent(override: str, flat: Path) -> bool:
+    key, equals, _ = override.partition("=")
+    return bool(equals) and key in KEYS and OmegaConf.select(OmegaConf.load(flat), key, default=MISSING) is MISSING
+
+
+def _parse_override(text: str) -> Override:
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        choices = [f"{group}={option}" for group in GROUPS for option in group_options(group)]
+        found = [f"{key}=<value>" for key in near(text, KEYS)] if text in KEYS else near(f"x.{text}", choices)
+        hint = f"Nearest: {', '.join(found)}" if found and "=" not in text else _one_line(error).split(" See https")[0]
+        raise UserError(f"wanted key=value; got {text!r}. {hint}") from error
+
+
+def _check_name(override: Override, flat: Path | None) -> None:
+    key = override.key_or_group
+    if override.is_hydra_override() or (override.package and key in GROUPS):
+        return
+    if key not in NAMES:
+        raise _unknown(key)
+    if key not in GROUPS or isinstance(override.value(), dict):
+        return
+    if flat:
+        raise UserError(
+            f"{override.input_line}: wanted a single key, since {flat.name} is composed already; got a group's option. "
+            f"Put it into `overrides` of params.yaml, or leave out --config-dir and --config-name"
+        )
+    options = [*group_options(key), *(["null"] if key == "experiment" else [])]
+    for text in _value_texts(override):
+        for option in text.strip("[]").split(","):
+            if option not in options:
+                _refuse(key, f"one of {', '.join(options)}", option, _nearest(option, options))
+
+
+def _value_texts(override: Override) -> list[str]:
+    """Every value that an override sets, as text: one, or those of a sweep (the ends of an interval)."""
+    swept = override.value()
+    if override.is_delete():
+        return []
+    if isinstance(swept, IntervalSweep):
+        return [str(swept.start), str(swept.end)]
+    if isinstance(swept, Glob):
+        return swept.filter(group_options(override.key_or_group))
+    if override.is_sweep_override():
+        return list(override.sweep_string_iterator())
+    return [override.get_value_element_as_str()]
+
+
+def _values(override: Override) -> list[str]:
+    if override.is_hydra_override() or not override.is_sweep_override():
+        return [str(override.input_line)]
+    return [f"{override.get_key_element()}={text}" for text in _value_texts(override)]
+
+
+def _one_at_a_time(values: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+    """The first value of each, then every other value beside the first ones of the rest: not the whole product."""
+    first = [each[0] for each in values if each]
+    yield first
+    for index, each in enumerate(values):
+        for other in each[1:]:
+            yield [*first[:index], other, *first[index + 1 :]]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A stage's command line
+# ---------------------------------------------------------------------------------------------------------------------
+
+# Keys that have no default and that only these stages need.
+REQUIRED: dict[str, tuple[str, ...]] = {"evaluate": ("checkpoint",)}
+
+
+def main(stage: str, run: Callable[[Config], None]) -> None:
+    """Run a stage as its command line says: once, or as a sweep with -m. A UserError ends it with one line and code 2."""
+    # Hydra would cut the trace of a fault and print two more lines with a user's mistake.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    required = REQUIRED.get(stage, ())
+
+    def job(node: DictConfig) -> None:
+        try:
+            config = parse(node)
+            _require(config, required)
+            run(config)
+        except UserError as error:
+            # Raised to Hydra, it would be led in by a line of Hydra's; a sweep needs that: its other jobs still run.
+            if HydraConfig.get().mode == RunMode.MULTIRUN:
+                raise
+            fail(stage, error)
+
+    job.__module__ = f"pipeline.{stage}"  # Hydra names the job after it
+    try:
+        sys.argv[1:] = _check_arguments(sys.argv[1:], required)
+        hydra.main(version_base=HYDRA_VERSION, config_path=str(CONF), config_name="config")(job)()
+    except UserError as error:
+        fail(stage, error)
+    except CompactHydraException as error:
+        fail(stage, UserError(_one_line(error)))
+
+
+def fail(stage: str, error: UserError) -> NoReturn:
+    """Print a user's mistake and exit with code 2."""
+    print(f"{stage}: {error}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _require(config: Config, required: Sequence[str]) -> None:
+    for key in required:
+        if getattr(config, key) is None:
+            raise UserError(f"{key}: wanted a value; got none. Give {key}=<value>")
+
+
+def _check_arguments(arguments: Sequence[str], required: Sequence[str]) -> list[str]:
+    """Check flags and overrides; returns the arguments with the overrides last, where Hydra takes them all."""
+    parser: ArgumentParser = get_args_parser()
+    flags = [text for action in parser._actions for text in action.option_strings]
+    parser.error = _refuse_arguments(arguments, flags)  # type: ignore[method-assign]
+    given = parser.parse_intermixed_args(list(arguments))
+    overrides = list(given.overrides)
+    rest = list(arguments)
+    for override in overrides:
+        rest.remove(override)
+    if given.help or given.hydra_help or given.shell_completion or given.info or given.experimental_rerun:
+        return [*rest, *overrides]
+    if given.config_path:
+        return [*rest, *overrides]  # another tree than conf/: Hydra's own checks, and those of every value, remain
+    config_dir = Path(given.config_dir) if given.config_dir else None
+    if config_dir and not config_dir.is_dir():
+        _refuse("--config-dir", "a folder", given.config_dir)
+    return [*rest, *check(overrides, given.multirun, given.config_name or "config", config_dir, required)]
+
+
+def _refuse_arguments(arguments: Sequence[str], flags: Sequence[str]) -> Callable[[str], NoReturn]:
+    def refuse(message: str) -> NoReturn:
+        for argument in arguments:
+            name = argument.split("=")[0]
+            if name.startswith("-") and name not in flags:
+                keys = [f"{key}=<value>" for key in near(name.lstrip("-").replace("-", "_"), NAMES)]
+                options = [*keys, *near(name, flags)]
+                hint = f"Nearest: {', '.join(dict.fromkeys(options))}" if options else "See --help"
+                raise UserError(f"wanted key=value or a flag of Hydra's; got {argument!r}. {hint}")
+        raise UserError(f"wanted a flag of Hydra's; {message}. See --help")
+
+    return refuse
