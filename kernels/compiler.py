@@ -38,7 +38,9 @@ def find_compiler() -> tuple[str, ...]:
         command = shlex.split(os.environ["CXX"])
         if command and shutil.which(command[0]):
             return tuple(command)
-        raise UserError(f"CXX must name a C++ compiler; got {os.environ['CXX']!r}, which is not found. Unset it or correct it")
+        raise UserError(
+            f"CXX must name a C++ compiler; got {os.environ['CXX']!r}, which is not found. Unset it or correct it"
+        )
     for name in ("g++", "clang++", "c++"):
         if path := shutil.which(name):
             return (path,)
@@ -96,7 +98,9 @@ def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Pat
         command = [*find_compiler(), *flags, f"-I{FOLDER}", "-o", str(built), str(source)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
-            raise RuntimeError(f"{name}: {shlex.join(command)} failed with exit code {result.returncode}:\n{result.stderr}")
+            raise RuntimeError(
+                f"{name}: {shlex.join(command)} failed with exit code {result.returncode}:\n{result.stderr}"
+            )
         os.replace(built, target)
     return target
 

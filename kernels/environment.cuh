@@ -1,16 +1,44 @@
-// What an environment's header builds on. kernels/env_step.cu and kernels/env_reset.cu include one such header, which defines
+// What an environment's header builds on, and what it has to define. env_step.cu and env_reset.cu are compiled behind one
+// such header (envs/<name>.h), which includes this file and defines
 //
 //   struct Environment {
-//     reset(draws, state)                              first state of the episode                        state (LS_STATE)
-//     step(draws, action, state, reward, terminated)   one step; the time limit is not the environment's concern
-//     observe(state, observation)                      what the policy sees                     observation (LS_OBSERVATION)
+//       static void reset(const Draws& draws, float* state);                     // the first state of an episode
+//       static void step(const Draws& draws, const ActionElement* action, float* state, float& reward, bool& terminated);
+//       static void observe(const float* state, float* observation);             // what the policy sees
 //   };
 //
-// Pure functions of their arguments on small float arrays. `action` is valid when it arrives: one int in [0, LS_ACTIONS), or
-// LS_ACTIONS floats within the bounds. Randomness comes from `draws` alone, mathematics from kernels/math.cuh alone.
-// Compile-time constants, from the Python spec: LS_STATE, LS_OBSERVATION, LS_ACTIONS (how many discrete actions, or how many
-// dimensions), LS_DISCRETE (1 or 0).
+// Pure functions on small arrays, state (LS_STATE) and observation (LS_OBSERVATION). The time limit is not theirs. An action
+// is valid when it arrives: one int in [0, LS_ACTIONS), or LS_ACTIONS floats within the bounds. All randomness comes from
+// `draws`, all mathematics from math.cuh. The constants come from the Python spec: LS_DISCRETE is 1 or 0, LS_ACTIONS the
+// number of actions or of action dimensions.
 #pragma once
-#include "device.cuh"
-#include "math.cuh"
-#include "philox.cuh"
+#include "seeds.cuh"
+
+#if LS_DISCRETE
+typedef int ActionElement;
+constexpr int ACTION_WIDTH = 1;
+#else
+typedef float ActionElement;
+constexpr int ACTION_WIDTH = LS_ACTIONS;
+#endif
+
+// An episode's random words at one step: nothing but its seed and the step enters them.
+struct Draws {
+    unsigned long long episode_seed;
+    unsigned step;  // 0 at the reset, then 1, 2, ...
+    unsigned purpose;
+
+    DEVICE_MEMBER Philox operator()() const { return philox(step, purpose, 0, 0, episode_seed); }
+};
+
+// Uniform in [low, high].
+DEVICE float between(float low, float high, unsigned word) { return low + (high - low) * uniform(word); }
+
+// Begins the episode of a seed in environment n: its state (LS_STATE, N) and first observation (N, LS_OBSERVATION).
+template <class E>
+DEVICE_MEMBER void begin_episode(unsigned long long seed, int n, int N, float* state, float* observation) {
+    float s[LS_STATE];
+    E::reset(Draws{seed, 0, PURPOSE_RESET}, s);
+    for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[k];
+    E::observe(s, observation + n * LS_OBSERVATION);
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ CUDA_OPTIONS = ("--std=c++17", "--fmad=false", f"-I{compiler.FOLDER}")
 
 @dataclass(frozen=True)
 class In:
-    """An array that the kernel reads. `shape` holds numbers and names; equal names are equal sizes; `"T+1"` is allowed."""
+    """An array that the kernel reads. `shape` holds numbers and names; equal names are equal sizes; `"T+1"` and `"2A"` are allowed."""
 
     name: str
     dtype: str
@@ -154,7 +155,10 @@ class Kernel:
 
         module = cupy.RawModule(code=self.unit(header, constants), options=CUDA_OPTIONS, backend="nvrtc")
         function = module.get_function(self.name)
-        types = [np.int32 if isinstance(a, Size) else np.uint64 if isinstance(a, In) else _TYPES[a.dtype][3] for a in self.arguments]
+        types = [
+            np.int32 if isinstance(a, Size) else np.uint64 if isinstance(a, In) else _TYPES[a.dtype][3]
+            for a in self.arguments
+        ]
 
         def run(blocks: int, values: list[torch.Tensor | float]) -> None:
             raw = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
@@ -204,18 +208,21 @@ class Kernel:
         )
 
 
+_SIZE = re.compile(r"(\d*)([A-Za-z]\w*)(?:\+(\d+))?")
+
+
 def _resolve(sizes: Mapping[str, int], size: int | str) -> int | str:
-    """A declared size as a number where it is known, else as it was declared."""
+    """A declared size (a number, `N`, `N+1`, `2A`) as a number where it is known, else as it was declared."""
     if isinstance(size, int):
         return size
-    name, _, plus = size.partition("+")
-    return sizes[name] + int(plus or 0) if name in sizes else size
+    factor, name, plus = _SIZE.fullmatch(size).groups()  # type: ignore[union-attr]  # declarations are ours
+    return int(factor or 1) * sizes[name] + int(plus or 0) if name in sizes else size
 
 
 def _unify(sizes: dict[str, int], want: int | str, got: int) -> bool:
     """Whether a size fits the declared one; a name met for the first time is bound to it."""
-    if isinstance(want, str) and want not in sizes and "+" not in want:
-        sizes[want] = got
+    if isinstance(want, str) and want.isidentifier():
+        sizes.setdefault(want, got)
     return _resolve(sizes, want) == got
 
 

@@ -1,0 +1,151 @@
+"""Environment steps and resets, and the seeds of episodes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kernels.launcher import In, Kernel, Out, Scalar, Size
+
+_CONSTANTS = ("STATE", "OBSERVATION", "ACTIONS", "DISCRETE")
+
+
+def _blocks(size: Mapping[str, int]) -> int:
+    return -(-size["N"] // 128)
+
+
+_STATE = [
+    Out("state", "float32", ("STATE", "N")),
+    Out("episode_seed", "int64", ("N",)),
+    Out("episode_index", "int64", ("N",)),
+    Out("episode_length", "int32", ("N",)),
+    Out("episode_return", "float32", ("N",)),
+]
+_STEP = [
+    *_STATE,
+    Out("observation", "float32", ("N", "OBSERVATION")),
+    Out("reward", "float32", ("N",)),
+    Out("terminated", "uint8", ("N",)),
+    Out("truncated", "uint8", ("N",)),
+    Out("final_observation", "float32", ("N", "OBSERVATION")),
+    Out("finished_episode_return", "float32", ("N",)),
+    Out("finished_episode_length", "int32", ("N",)),
+    Size("N"),
+    Scalar("max_episode_steps", "int32"),
+    Scalar("run_seed", "uint64"),
+]
+_BOUNDS = [In("action_low", "float32", ("ACTIONS",)), In("action_high", "float32", ("ACTIONS",))]
+
+EPISODE_SEEDS = Kernel(
+    "episode_seeds",
+    [
+        In("environment", "int32", ("N",)),
+        In("episode", "int64", ("N",)),
+        Out("seed", "int64", ("N",)),
+        Size("N"),
+        Scalar("run_seed", "uint64"),
+    ],
+    blocks=_blocks,
+)
+ENV_RESET = Kernel(
+    "env_reset",
+    [
+        In("episode_seed", "int64", ("N",)),
+        Out("state", "float32", ("STATE", "N")),
+        Out("episode_index", "int64", ("N",)),
+        Out("episode_length", "int32", ("N",)),
+        Out("episode_return", "float32", ("N",)),
+        Out("observation", "float32", ("N", "OBSERVATION")),
+        Size("N"),
+    ],
+    blocks=_blocks,
+    constants=_CONSTANTS,
+)
+ENV_STEP_DISCRETE = Kernel(
+    "env_step", [In("action", "int32", ("N",)), *_STEP], blocks=_blocks, constants=_CONSTANTS
+)
+ENV_STEP_CONTINUOUS = Kernel(
+    "env_step", [In("action", "float32", ("N", "ACTIONS")), *_BOUNDS, *_STEP], blocks=_blocks, constants=_CONSTANTS
+)
+
+
+def episode_seeds(run_seed: int, environment: Tensor, episode: Tensor) -> Tensor:
+    """Seeds of training episodes: 62 bits of Philox over (run seed, environment, episode), the two top bits 00.
+
+    Args:
+        run_seed: 64 bits.
+        environment: (N,) int32, index of the environment.
+        episode: (N,) int64, index of the episode within its environment.
+
+    Returns:
+        (N,) int64 bit patterns.
+
+    Raises:
+        ValueError: an array is not as stated.
+    """
+    seeds = torch.empty_like(episode)
+    EPISODE_SEEDS(environment, episode, seeds, run_seed)
+    return seeds
+
+
+def env_reset(
+    header: Path,
+    constants: Mapping[str, int],
+    episode_seed: Tensor,
+    state: Tensor,
+    episode_index: Tensor,
+    episode_length: Tensor,
+    episode_return: Tensor,
+    observation: Tensor,
+) -> None:
+    """Begins the episode of the given seed in each of N environments and sets their counters to 0.
+
+    Args:
+        header: the dynamics; what it defines stands in kernels/environment.cuh.
+        constants: STATE (S), OBSERVATION (D), ACTIONS, DISCRETE (0 or 1).
+        episode_seed: (N,) int64 bit patterns.
+        state: (S, N) float32, written.
+        episode_index: (N,) int64, written.
+        episode_length: (N,) int32, written.
+        episode_return: (N,) float32, written.
+        observation: (N, D) float32, written: the first of the episode.
+
+    Raises:
+        ValueError: an array is not as stated.
+    """
+    arrays = (episode_seed, state, episode_index, episode_length, episode_return, observation)
+    ENV_RESET(*arrays, header=header, **constants)
+
+
+def env_step(
+    header: Path,
+    constants: Mapping[str, int],
+    action: Tensor,
+    bounds: tuple[Tensor, Tensor] | None,
+    state: Mapping[str, Tensor],
+    output: tuple[Tensor, ...],
+    max_episode_steps: int,
+    run_seed: int,
+) -> None:
+    """One step of N environments; where an episode ends the next one of `run_seed` begins in the same step.
+
+    Args:
+        header: the dynamics; what it defines stands in kernels/environment.cuh.
+        constants: STATE (S), OBSERVATION (D), ACTIONS (A), DISCRETE (0 or 1).
+        action: (N,) int32 within [0, A), or (N, A) float32, clipped to the bounds. An action that is none (outside, or NaN)
+            makes its environment's state, observation and reward NaN.
+        bounds: two (A,) float32 for continuous actions, None for discrete ones.
+        state: read and written: state (S, N) float32, episode_seed and episode_index (N,) int64, episode_length (N,) int32,
+            episode_return (N,) float32.
+        output: written: observation (N, D) float32, reward (N,) float32, terminated and truncated (N,) uint8,
+            final_observation (N, D) float32, and the episode's return (N,) float32 and length (N,) int32, this step included.
+        max_episode_steps: the time limit.
+        run_seed: 64 bits; seeds the episodes that begin.
+
+    Raises:
+        ValueError: an array is not as stated.
+    """
+    kernel = ENV_STEP_DISCRETE if bounds is None else ENV_STEP_CONTINUOUS
+    own = (state[argument.name] for argument in _STATE)
+    kernel(action, *(bounds or ()), *own, *output, max_episode_steps, run_seed, header=header, **constants)

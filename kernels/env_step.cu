@@ -1,0 +1,74 @@
+// One step of N environments with same-step autoreset: where an episode ends, `final_observation` keeps what the step led to
+// and `observation` is already the first of the next episode. Every element of every output is written by every step.
+//
+// Continuous actions arrive raw and are clipped to the bounds. An action that is none (a discrete one outside [0, LS_ACTIONS),
+// or NaN) is never used as an index: it makes the environment's state, observation and reward NaN until its time limit, so
+// that it can neither do harm nor go unseen.
+
+KERNEL env_step(const ActionElement* action,  // (N) or (N, LS_ACTIONS)
+#if !LS_DISCRETE
+                const float* action_low,   // (LS_ACTIONS)
+                const float* action_high,  // (LS_ACTIONS)
+#endif
+                float* state,                    // (LS_STATE, N)
+                long long* episode_seed,         // (N)
+                long long* episode_index,        // (N)
+                int* episode_length,             // (N)
+                float* episode_return,           // (N)
+                float* observation,              // (N, LS_OBSERVATION)
+                float* reward,                   // (N)
+                unsigned char* terminated,       // (N)
+                unsigned char* truncated,        // (N)
+                float* final_observation,        // (N, LS_OBSERVATION)
+                float* finished_episode_return,  // (N)
+                int* finished_episode_length,    // (N)
+                int N, int max_episode_steps, unsigned long long run_seed) {
+    const float not_a_number = as_float(0x7fc00000u);
+    const Range share = block_share(N);
+    BLOCK_FOR(n, share.begin, share.end) {
+        ActionElement a[ACTION_WIDTH];
+        bool valid = true;
+        for (int k = 0; k < ACTION_WIDTH; k++) {
+            const ActionElement raw = action[n * ACTION_WIDTH + k];
+#if LS_DISCRETE
+            const bool within = (unsigned)raw < (unsigned)LS_ACTIONS;
+            a[k] = within ? raw : 0;
+            valid = valid && within;
+#else
+            a[k] = raw > action_low[k] ? raw : action_low[k];
+            a[k] = a[k] < action_high[k] ? a[k] : action_high[k];
+            valid = valid && raw == raw;
+#endif
+        }
+
+        float s[LS_STATE], o[LS_OBSERVATION], r;
+        bool dead;
+        for (int k = 0; k < LS_STATE; k++) s[k] = state[k * N + n];
+        const int length = episode_length[n] + 1;
+        Environment::step(Draws{(unsigned long long)episode_seed[n], (unsigned)length, PURPOSE_DYNAMICS}, a, s, r, dead);
+        for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[k] = valid ? s[k] : not_a_number;
+        r = valid ? r : not_a_number;
+        dead = dead && valid;
+        const float total = episode_return[n] + r;
+        Environment::observe(s, o);
+        for (int k = 0; k < LS_OBSERVATION; k++)
+            observation[n * LS_OBSERVATION + k] = final_observation[n * LS_OBSERVATION + k] = o[k];
+        reward[n] = r;
+        terminated[n] = dead;
+        truncated[n] = length >= max_episode_steps;
+        finished_episode_return[n] = episode_return[n] = total;
+        finished_episode_length[n] = episode_length[n] = length;
+    }
+
+    // Apart from the steps, which so stay without a branch. A thread resets the environments that it stepped.
+    BLOCK_FOR(n, share.begin, share.end) {
+        if (!terminated[n] && !truncated[n]) continue;
+        const unsigned long long episode = (unsigned long long)episode_index[n] + 1;
+        const unsigned long long seed = training_episode_seed(run_seed, (unsigned)n, episode);
+        episode_index[n] = (long long)episode;
+        episode_seed[n] = (long long)seed;
+        episode_length[n] = 0;
+        episode_return[n] = 0.0f;
+        begin_episode<Environment>(seed, n, N, state, observation);
+    }
+}

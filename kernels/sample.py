@@ -1,0 +1,60 @@
+"""Sampling of actions."""
+
+from torch import Tensor
+
+from kernels.launcher import In, Kernel, Out, Scalar, Size
+
+
+def _kernel(parameters: str, action_dtype: str, action_shape: tuple[str, ...]) -> Kernel:
+    return Kernel(
+        "sample",
+        [
+            In("parameters", "float32", ("N", parameters)),
+            Out("action", action_dtype, action_shape),
+            Out("log_prob", "float32", ("N",)),
+            Out("entropy", "float32", ("N",)),
+            Size("N"),
+            Scalar("step", "uint32"),
+            Scalar("run_seed", "uint64"),
+        ],
+        blocks=lambda size: -(-size["N"] // 128),
+        constants=("A", "GAUSSIAN"),
+    )
+
+
+CATEGORICAL = _kernel("A", "int32", ("N",))
+GAUSSIAN = _kernel("2A", "float32", ("N", "A"))
+
+
+def sample_categorical(
+    logits: Tensor, action: Tensor, log_prob: Tensor, entropy: Tensor, step: int, run_seed: int
+) -> None:
+    """Draws one action a row from softmax(logits) by inversion of the cumulative distribution.
+
+    Args:
+        logits: (N, A) float32.
+        action: (N,) int32, written.
+        log_prob, entropy: (N,) float32 in nats, written.
+        step: the draw's place in the run; row n draws from Philox counter (n, step), key `run_seed`.
+
+    Raises:
+        ValueError: an array is not as stated.
+    """
+    CATEGORICAL(logits, action, log_prob, entropy, step, run_seed, A=logits.shape[-1], GAUSSIAN=0)
+
+
+def sample_gaussian(
+    parameters: Tensor, action: Tensor, log_prob: Tensor, entropy: Tensor, step: int, run_seed: int
+) -> None:
+    """Draws one action a row from independent normals (Box and Muller). The action is raw: nothing clips it here.
+
+    Args:
+        parameters: (N, 2A) float32: A means, then A logarithms of standard deviations.
+        action: (N, A) float32, written.
+        log_prob, entropy: (N,) float32 in nats, summed over the dimensions, written.
+        step: the draw's place in the run.
+
+    Raises:
+        ValueError: an array is not as stated.
+    """
+    GAUSSIAN(parameters, action, log_prob, entropy, step, run_seed, A=action.shape[-1], GAUSSIAN=1)
