@@ -62,9 +62,7 @@ ENV_RESET = Kernel(
     blocks=_blocks,
     constants=_CONSTANTS,
 )
-ENV_STEP_DISCRETE = Kernel(
-    "env_step", [In("action", "int32", ("N",)), *_STEP], blocks=_blocks, constants=_CONSTANTS
-)
+ENV_STEP_DISCRETE = Kernel("env_step", [In("action", "int32", ("N",)), *_STEP], blocks=_blocks, constants=_CONSTANTS)
 ENV_STEP_CONTINUOUS = Kernel(
     "env_step", [In("action", "float32", ("N", "ACTIONS")), *_BOUNDS, *_STEP], blocks=_blocks, constants=_CONSTANTS
 )

@@ -27,7 +27,7 @@ CLIP_SCALE = Kernel(
 
 
 def global_norm(gradient: Tensor, norm: Tensor, scale: Tensor, max_norm: float) -> None:
-    """Writes the norm of the flat gradient and the factor that clips it to `max_norm`: min(1, max_norm / (norm + 1e-6)).
+    """Writes the norm of the flat gradient and the factor that clips it, min(1, max_norm / (norm + 1e-6)).
 
     Source: Pascanu et al., arXiv:1211.5063. The gradient itself stays as it is; the optimizer applies the factor.
 

@@ -8,7 +8,6 @@ also tests what a call on a GPU passes.
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,10 @@ CUDA_OPTIONS = ("--std=c++17", "--fmad=false", f"-I{compiler.FOLDER}")
 
 @dataclass(frozen=True)
 class In:
-    """An array that the kernel reads. `shape` holds numbers and names; equal names are equal sizes; `"T+1"` and `"2A"` are allowed."""
+    """An array that the kernel reads.
+
+    `shape` holds numbers and names. Equal names are equal sizes; `"T+1"` and `"2A"` are allowed.
+    """
 
     name: str
     dtype: str
@@ -155,10 +157,7 @@ class Kernel:
 
         module = cupy.RawModule(code=self.unit(header, constants), options=CUDA_OPTIONS, backend="nvrtc")
         function = module.get_function(self.name)
-        types = [
-            np.int32 if isinstance(a, Size) else np.uint64 if isinstance(a, In) else _TYPES[a.dtype][3]
-            for a in self.arguments
-        ]
+        types = [_numpy_type(a) for a in self.arguments]
 
         def run(blocks: int, values: list[torch.Tensor | float]) -> None:
             raw = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
@@ -238,6 +237,12 @@ def _ctypes_type(argument: In | Size | Scalar) -> Any:
     return ctypes.c_void_p if isinstance(argument, In) else _TYPES[argument.dtype][2]
 
 
+def _numpy_type(argument: In | Size | Scalar) -> Any:
+    if isinstance(argument, Size):
+        return np.int32
+    return np.uint64 if isinstance(argument, In) else _TYPES[argument.dtype][3]
+
+
 def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None, **constants: int) -> bytes:
     """Compiles a kernel with NVRTC for an architecture such as `sm_90`. Needs no driver and no device.
 
@@ -256,7 +261,6 @@ def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None,
         nvrtc.destroyProgram(program)
 
 
-@functools.cache
 def partitions(count: int) -> int:
-    """Into how many partial sums `count` samples are divided: from the count alone, so that no result depends on a machine."""
+    """Into how many partial sums `count` samples are divided: from the count alone, so that no machine changes it."""
     return max(1, min(512, count // 256))

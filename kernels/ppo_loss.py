@@ -90,8 +90,7 @@ def ppo_loss(
     kernel = GAUSSIAN if gaussian else CATEGORICAL
     width = action.shape[-1] if gaussian else parameters.shape[-1]
     partials = metrics.new_empty(partitions(len(value)), len(METRICS))
-    kernel(
-        parameters, value, index, action, old_log_prob, advantage, returns, shift, grad_parameters, grad_value, partials,
-        clip_coef, ent_coef, vf_coef, A=width, GAUSSIAN=int(gaussian),
-    )  # fmt: skip
+    samples = (index, action, old_log_prob, advantage, returns, shift)
+    written = (grad_parameters, grad_value, partials)
+    kernel(parameters, value, *samples, *written, clip_coef, ent_coef, vf_coef, A=width, GAUSSIAN=int(gaussian))
     SUM(partials, metrics, len(value))
