@@ -1,7 +1,7 @@
 """The configuration: frozen dataclasses that check every value, and the way from a command line to them.
 
-`conf/` holds the values and one line about each key; here are only types and ranges. A mistake in a value, a key, a group's
-option or a flag is a `UserError` of one line: what was wanted, what came, the nearest valid name.
+`conf/` holds the values and one line about each key; here are only types and ranges. A mistake in a value, a key, a
+group's option or a flag is a `UserError` of one line: what was wanted, what came, the nearest valid name.
 """
 
 import difflib
@@ -38,7 +38,7 @@ HYDRA_VERSION = "1.3"
 
 
 def near(name: str, options: Sequence[str], count: int = 3) -> list[str]:
-    """The options most like `name`, best first: by spelling, by their last part, or by its initials (lr: learning_rate)."""
+    """The options most like `name`, best first: by spelling, by their last part or its initials (lr: learning_rate)."""
     tail = name.lower().rsplit(".", 1)[-1]
 
     def likeness(option: str) -> float:
@@ -149,7 +149,7 @@ def _wholes(minimum: int, wanted: str, distinct: bool = False) -> Any:
 
 
 class _Section:
-    """Checks every field of a frozen dataclass when it is made, and puts whole numbers into float where float is meant."""
+    """Checks every field of a frozen dataclass when it is made; a whole number becomes a float where one is meant."""
 
     prefix: ClassVar[str] = ""
 
@@ -374,7 +374,7 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
 
 
 def load(overrides: Sequence[str] = ()) -> Config:
-    """The checked configuration of conf/ with `overrides`, as a command line would give it; `out` is "." if not given."""
+    """The checked configuration of conf/ with `overrides`, as on a command line; `out` is "." if not given."""
     check(overrides)
     return _parse_ahead(compose(overrides))
 
@@ -442,7 +442,11 @@ def _parse_override(text: str) -> Override:
     except HydraException as error:
         choices = [f"{group}={option}" for group in GROUPS for option in group_options(group)]
         found = [f"{key}=<value>" for key in near(text, KEYS)] if text in KEYS else near(f"x.{text}", choices)
-        hint = f"Nearest: {', '.join(found)}" if found and "=" not in text else _one_line(error).split(" See https")[0]
+        key, equals, value = text.partition("=")
+        if equals:
+            hint = f"Put quotes around a value with special characters: \"{key}='{value}'\""
+        else:
+            hint = f"Nearest: {', '.join(found)}" if found else f"Valid keys: {', '.join(KEYS)}"
         raise UserError(f"wanted key=value; got {text!r}. {hint}") from error
 
 
@@ -504,7 +508,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {"evaluate": ("checkpoint",)}
 
 
 def main(stage: str, run: Callable[[Config], None]) -> None:
-    """Run a stage as its command line says: once, or as a sweep with -m. A UserError ends it with one line and code 2."""
+    """Run a stage as its command line says, once or as a sweep (-m). A UserError: one line and exit code 2."""
     # Hydra would cut the trace of a fault and print two more lines with a user's mistake.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     required = REQUIRED.get(stage, ())
@@ -546,7 +550,7 @@ def _check_arguments(arguments: Sequence[str], required: Sequence[str]) -> list[
     """Check flags and overrides; returns the arguments with the overrides last, where Hydra takes them all."""
     parser: ArgumentParser = get_args_parser()
     flags = [text for action in parser._actions for text in action.option_strings]
-    parser.error = _refuse_arguments(arguments, flags)  # type: ignore[method-assign]
+    parser.error = _refuse_arguments(arguments, flags)  # type: ignore[assignment, method-assign]
     given = parser.parse_intermixed_args(list(arguments))
     overrides = list(given.overrides)
     rest = list(arguments)
