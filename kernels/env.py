@@ -15,14 +15,14 @@ def _blocks(size: Mapping[str, int]) -> int:
     return -(-size["N"] // 128)
 
 
-_STATE = [
+_STATE: list[In | Size | Scalar] = [
     Out("state", "float32", ("STATE", "N")),
     Out("episode_seed", "int64", ("N",)),
     Out("episode_index", "int64", ("N",)),
     Out("episode_length", "int32", ("N",)),
     Out("episode_return", "float32", ("N",)),
 ]
-_STEP = [
+_STEP: list[In | Size | Scalar] = [
     *_STATE,
     Out("observation", "float32", ("N", "OBSERVATION")),
     Out("reward", "float32", ("N",)),
@@ -35,7 +35,10 @@ _STEP = [
     Scalar("max_episode_steps", "int32"),
     Scalar("run_seed", "uint64"),
 ]
-_BOUNDS = [In("action_low", "float32", ("ACTIONS",)), In("action_high", "float32", ("ACTIONS",))]
+_BOUNDS: list[In | Size | Scalar] = [
+    In("action_low", "float32", ("ACTIONS",)),
+    In("action_high", "float32", ("ACTIONS",)),
+]
 
 EPISODE_SEEDS = Kernel(
     "episode_seeds",
@@ -131,13 +134,14 @@ def env_step(
     Args:
         header: the dynamics; what it defines stands in kernels/environment.cuh.
         constants: STATE (S), OBSERVATION (D), ACTIONS (A), DISCRETE (0 or 1).
-        action: (N,) int32 within [0, A), or (N, A) float32, clipped to the bounds. An action that is none (outside, or NaN)
-            makes its environment's state, observation and reward NaN.
+        action: (N,) int32 within [0, A), or (N, A) float32, clipped to the bounds. An action that is none
+            (outside, or NaN) makes its environment's state, observation and reward NaN.
         bounds: two (A,) float32 for continuous actions, None for discrete ones.
-        state: read and written: state (S, N) float32, episode_seed and episode_index (N,) int64, episode_length (N,) int32,
-            episode_return (N,) float32.
+        state: read and written: state (S, N) float32, episode_seed and episode_index (N,) int64,
+            episode_length (N,) int32, episode_return (N,) float32.
         output: written: observation (N, D) float32, reward (N,) float32, terminated and truncated (N,) uint8,
-            final_observation (N, D) float32, and the episode's return (N,) float32 and length (N,) int32, this step included.
+            final_observation (N, D) float32, and the episode's return (N,) float32 and length (N,) int32, this step
+            included.
         max_episode_steps: the time limit.
         run_seed: 64 bits; seeds the episodes that begin.
 

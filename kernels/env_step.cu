@@ -1,9 +1,9 @@
-// One step of N environments with same-step autoreset: where an episode ends, `final_observation` keeps what the step led to
-// and `observation` is already the first of the next episode. Every element of every output is written by every step.
+// One step of N environments with same-step autoreset: where an episode ends, `final_observation` keeps what the step
+// led to and `observation` is already the first of the next episode. Every step writes every element of every output.
 //
-// Continuous actions arrive raw and are clipped to the bounds. An action that is none (a discrete one outside [0, LS_ACTIONS),
-// or NaN) is never used as an index: it makes the environment's state, observation and reward NaN until its time limit, so
-// that it can neither do harm nor go unseen.
+// Continuous actions arrive raw and are clipped to the bounds. An action that is none (a discrete one outside
+// [0, LS_ACTIONS), or NaN) is never used as an index: it makes the environment's state, observation and reward NaN until
+// its time limit, so that it can neither do harm nor go unseen.
 
 KERNEL env_step(const ActionElement* action,  // (N) or (N, LS_ACTIONS)
 #if !LS_DISCRETE
@@ -45,7 +45,8 @@ KERNEL env_step(const ActionElement* action,  // (N) or (N, LS_ACTIONS)
         bool dead;
         for (int k = 0; k < LS_STATE; k++) s[k] = state[k * N + n];
         const int length = episode_length[n] + 1;
-        Environment::step(Draws{(unsigned long long)episode_seed[n], (unsigned)length, PURPOSE_DYNAMICS}, a, s, r, dead);
+        const Draws draws{(unsigned long long)episode_seed[n], (unsigned)length, PURPOSE_DYNAMICS};
+        Environment::step(draws, a, s, r, dead);
         for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[k] = valid ? s[k] : not_a_number;
         r = valid ? r : not_a_number;
         dead = dead && valid;

@@ -1,16 +1,17 @@
-// What an environment's header builds on, and what it has to define. env_step.cu and env_reset.cu are compiled behind one
-// such header (envs/<name>.h), which includes this file and defines
+// What an environment's header builds on, and what it has to define. env_step.cu and env_reset.cu are compiled behind
+// one such header (envs/<name>.h), which includes this file and defines
 //
 //   struct Environment {
-//       static void reset(const Draws& draws, float* state);                     // the first state of an episode
-//       static void step(const Draws& draws, const ActionElement* action, float* state, float& reward, bool& terminated);
-//       static void observe(const float* state, float* observation);             // what the policy sees
+//       static void reset(const Draws& draws, float* state);  // the first state of an episode
+//       static void step(const Draws& draws, const ActionElement* action, float* state, float& reward,
+//                        bool& terminated);
+//       static void observe(const float* state, float* observation);  // what the policy sees
 //   };
 //
-// Pure functions on small arrays, state (LS_STATE) and observation (LS_OBSERVATION). The time limit is not theirs. An action
-// is valid when it arrives: one int in [0, LS_ACTIONS), or LS_ACTIONS floats within the bounds. All randomness comes from
-// `draws`, all mathematics from math.cuh. The constants come from the Python spec: LS_DISCRETE is 1 or 0, LS_ACTIONS the
-// number of actions or of action dimensions.
+// Pure functions on small arrays, state (LS_STATE) and observation (LS_OBSERVATION). The time limit is not theirs. An
+// action is valid when it arrives: one int in [0, LS_ACTIONS), or LS_ACTIONS floats within the bounds. All randomness
+// comes from `draws`, all mathematics from math.cuh. The constants come from the Python spec: LS_DISCRETE is 1 or 0,
+// LS_ACTIONS the number of actions or of action dimensions.
 #pragma once
 #include "seeds.cuh"
 

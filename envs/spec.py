@@ -1,0 +1,68 @@
+"""What an environment is: its shapes, bounds, time limit and the header that holds its dynamics."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Actions 0, 1, ..., n - 1."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """Continuous actions; one inclusive bound for each dimension."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """The one place where an environment's metadata is written; kernels get it as compile-time constants."""
+
+    name: str
+    version: int
+    observation_low: tuple[float, ...]
+    observation_high: tuple[float, ...]
+    action: Discrete | Box
+    max_episode_steps: int
+    state_size: int  # floats of physical state for each environment
+    reward_range: tuple[float, float]  # of one step
+    header: Path  # the dynamics, C++ and CUDA from one source
+
+    @property
+    def observation_size(self) -> int:
+        """D: floats of one observation."""
+        return len(self.observation_low)
+
+    def fields(self) -> dict[str, Any]:
+        """All fields as JSON values: infinite bounds as the strings "inf" and "-inf", the header by its file name."""
+        action = {"kind": type(self.action).__name__.lower(), **dataclasses.asdict(self.action)}
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = _json_values({**plain, "action": action, "header": self.header.name})
+        assert isinstance(values, dict)
+        return values
+
+    def sha256(self) -> str:
+        """Hash of every field and of the text of the dynamics: it changes when the environment does."""
+        header = hashlib.sha256(self.header.read_bytes()).hexdigest()
+        text = json.dumps({**self.fields(), "header_sha256": header}, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _json_values(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _json_values(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json_values(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
