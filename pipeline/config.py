@@ -357,12 +357,13 @@ def sha256(config: Config) -> str:
 
 def compose(overrides: Sequence[str], config_name: str = "config", config_dir: Path | None = None) -> DictConfig:
     """Hydra's composition of conf/ with `overrides`, without the `hydra` node. Raises UserError."""
-    search = []
-    if config_dir is not None:
-        quoted = str(config_dir.resolve()).replace("\\", "\\\\").replace("'", "\\'")
-        search = [f"hydra.searchpath=['file://{quoted}']"]
+    folders = [CONF] if config_dir is None else [CONF, config_dir.resolve()]
+    # Hydra finds the first file only in its own folder, so the one that holds it comes first.
+    folders.sort(key=lambda folder: not _config_file(config_name, folder).is_file())
+    quoted = [str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders]
+    search = [f"hydra.searchpath=['file://{folder}']" for folder in quoted[1:]]
     try:
-        with hydra.initialize_config_dir(str(CONF), version_base=HYDRA_VERSION):
+        with hydra.initialize_config_dir(str(folders[0]), version_base=HYDRA_VERSION):
             return hydra.compose(config_name, [*overrides, *search])
     except MissingConfigException as error:
         wanted = error.missing_cfg_file or config_name
@@ -373,6 +374,10 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         raise UserError(_one_line(error)) from error
 
 
+def _config_file(name: str, folder: Path) -> Path:
+    return folder / f"{name.removesuffix('.yaml')}.yaml"
+
+
 def load(overrides: Sequence[str] = ()) -> Config:
     """The checked configuration of conf/ with `overrides`, as on a command line; `out` is "." if not given."""
     check(overrides)
@@ -381,7 +386,7 @@ def load(overrides: Sequence[str] = ()) -> Config:
 
 def _parse_ahead(node: DictConfig) -> Config:
     """`parse` where no Hydra run has named its folder yet."""
-    if OmegaConf.is_interpolation(node, "out"):
+    if "out" in node and OmegaConf.is_interpolation(node, "out"):
         node.out = "."
     return parse(node)
 
@@ -423,12 +428,9 @@ def check(
 
 def _flat_file(config_name: str, config_dir: Path | None) -> Path | None:
     """The file that the command line names, where it is a composed one: it has no defaults list, so no groups."""
-    for folder in (CONF, config_dir):
-        path = folder / f"{config_name.removesuffix('.yaml')}.yaml" if folder else None
-        if path and path.is_file():
-            node = OmegaConf.load(path)
-            return None if "defaults" in node else path
-    return None
+    paths = [_config_file(config_name, folder) for folder in (CONF, config_dir) if folder]
+    path = next((path for path in paths if path.is_file()), None)
+    return None if path is None or "defaults" in OmegaConf.load(path) else path
 
 
 def _is_absent(override: str, flat: Path) -> bool:
