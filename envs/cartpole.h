@@ -10,7 +10,7 @@
 // Action: 0 pushes left, 1 pushes right.
 // Reward: 1 for every step, the last one included.
 // Start: all four uniform in [-0.05, 0.05].
-// End: terminated when the cart left the track or the pole fell; truncated at the time limit (500 steps), not known here.
+// End: terminated when the cart left the track or the pole fell; truncated at the time limit (500 steps), elsewhere.
 #pragma once
 #include "environment.cuh"
 

@@ -12,7 +12,7 @@
 // Action: torque in N m within [-2, 2].
 // Reward: -(angle^2 + 0.1 velocity^2 + 0.001 torque^2), of the state that the step starts from; -16.2736044 to 0.
 // Start: angle uniform in [-pi, pi], velocity uniform in [-1, 1].
-// End: never terminated; truncated at the time limit (200 steps), not known here.
+// End: never terminated; truncated at the time limit (200 steps), elsewhere.
 #pragma once
 #include "environment.cuh"
 

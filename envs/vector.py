@@ -12,7 +12,7 @@ from kernels.errors import UserError
 
 
 class StepOutput(NamedTuple):
-    """What a step writes, every element of every field, into the caller's buffers: N environments, D floats observed."""
+    """What a step writes, every element of every field, into the caller's buffers; N environments, D floats seen."""
 
     observation: Tensor  # (N, D) float32: the next one; after an end the first of the new episode
     reward: Tensor  # (N,) float32
@@ -129,8 +129,8 @@ class NativeVectorEnv:
         """Plays one step and begins the next training episode where one ended.
 
         Args:
-            action: (N,) int32 for discrete actions, (N, A) float32 for continuous ones, clipped to the bounds. An action
-                that is none (outside of 0 to n - 1, or NaN) makes the environment's state, observation and reward NaN.
+            action: (N,) int32 for discrete actions, (N, A) float32 for continuous ones, clipped to the bounds. What is
+                no action (outside of 0 to n - 1, or NaN) makes the environment's state, observation and reward NaN.
             out: written, every element.
 
         Raises:

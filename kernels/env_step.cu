@@ -2,8 +2,8 @@
 // led to and `observation` is already the first of the next episode. Every step writes every element of every output.
 //
 // Continuous actions arrive raw and are clipped to the bounds. An action that is none (a discrete one outside
-// [0, LS_ACTIONS), or NaN) is never used as an index: it makes the environment's state, observation and reward NaN until
-// its time limit, so that it can neither do harm nor go unseen.
+// [0, LS_ACTIONS), or NaN) is never used as an index: it makes the environment's state, observation and reward NaN
+// until its time limit, so that it can neither do harm nor go unseen.
 
 KERNEL env_step(const ActionElement* action,  // (N) or (N, LS_ACTIONS)
 #if !LS_DISCRETE
