@@ -36,8 +36,8 @@ class Interval:
 def interval(samples: Sequence[Floats], confidence: float = CONFIDENCE) -> Interval:
     """Interval of the mean over training seeds.
 
-    `samples`: one array (E,) of episode values per training seed. One seed: no interval. Two to nine: Student's t on the
-    seeds' means. Ten and more: hierarchical bootstrap. The same samples always give the same interval.
+    `samples`: one array (E,) of episode values per training seed. One seed: no interval. Two to nine: Student's t on
+    the seeds' means. Ten and more: hierarchical bootstrap. The same samples always give the same interval.
     """
     if not samples or any(episodes.size == 0 for episodes in samples):
         raise ValueError("interval: needs at least one training seed and one episode of each")

@@ -29,7 +29,8 @@ def coverage(bounds: Callable[[list[np.ndarray]], tuple[float, float]], seeds: i
 
 def product(samples: list[np.ndarray]) -> tuple[float, float]:
     found = statistics.interval(samples)
-    assert found.low is not None and found.high is not None
+    assert found.low is not None
+    assert found.high is not None
     return found.low, found.high
 
 
@@ -126,4 +127,4 @@ def test_curves_meet_on_the_part_they_share() -> None:
 
 def test_curves_that_share_nothing_give_an_empty_grid() -> None:
     grid, values = statistics.on_grid([np.array([0.0, 1.0]), np.array([2.0])], [np.zeros(2), np.zeros(1)], points=5)
-    assert grid.shape == (0,) and values.shape == (2, 0)
+    assert (grid.shape, values.shape) == ((0,), (2, 0))
