@@ -343,11 +343,20 @@ def to_dict(config: Any) -> dict[str, Any]:
     return content
 
 
-def sha256(config: Config) -> str:
-    """SHA-256 of canonical JSON over every key that can change what training makes, the device resolved."""
+def decisive(config: Config) -> dict[str, Any]:
+    """Every key that can change what training makes, as plain nested values, the device resolved."""
     content = to_dict(config)
-    decisive = {key: content[key] for key in ("env", "policy", "ppo", "seed")} | {"device": config.device.resolve()}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return {key: content[key] for key in ("env", "policy", "ppo", "seed")} | {"device": config.device.resolve()}
+
+
+def sha256_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 of canonical JSON."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def sha256(config: Config) -> str:
+    """The hash of what training follows from: `sha256_of(decisive(config))`."""
+    return sha256_of(decisive(config))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

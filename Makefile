@@ -1,0 +1,43 @@
+# `make repro` and `make test` are all the set-up there is. EXTRAS=cuda12,dev for a driver of CUDA 12.
+PYTHON ?= python3
+EXTRAS ?= cuda13,dev
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+comma := ,
+INSTALLED := $(VENV)/installed-$(subst $(comma),-,$(EXTRAS))
+
+export PATH := $(BIN):$(PATH)
+
+.PHONY: repro test lint ui install
+
+repro: install
+	$(BIN)/dvc repro
+	@echo "Report:    $(CURDIR)/artifacts/report/report.html (and report.md)"
+	@echo "MLflow UI: make ui"
+
+test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+ui: install
+	@$(BIN)/python -m pipeline.tracking ui
+
+install: $(INSTALLED)
+	@test -e .git || test -e .dvc/config.local || $(BIN)/dvc config --local core.no_scm true
+
+# pip runs again only when what it installs has changed.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "make: wanted Python 3.11 or later; got $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12" >&2; exit 2; }
+	@test -x $(BIN)/python || { echo "Creating $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Lockstep [$(EXTRAS)] into $(VENV): some minutes the first time"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@for compiler in $$CXX g++ clang++ c++; do command -v $$compiler >/dev/null && exit; done; \
+		echo "No C++ compiler found: installing the ziglang wheel (411 MB), which holds one"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
+	@rm -f $(VENV)/installed-* && touch $@
