@@ -87,7 +87,7 @@ def headers_text() -> str:
 
 
 def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Compiles one translation unit into a shared library and returns its path, from the cache where it can."""
+    """Compiles one translation unit into a shared library (or, without -shared, a program), once; returns its path."""
     key = hashlib.sha256("\0".join([text, headers_text(), " ".join(flags), identity()]).encode()).hexdigest()
     target = cache_folder() / f"{name}-{key[:32]}.so"
     if target.exists():
@@ -101,7 +101,7 @@ def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Pat
             raise RuntimeError(
                 f"{name}: {shlex.join(command)} failed with exit code {result.returncode}:\n{result.stderr}"
             )
-        os.replace(built, target)
+        built.replace(target)
     return target
 
 
@@ -112,5 +112,6 @@ def pool() -> ctypes.CDLL:
 
 
 def set_threads(threads: int) -> None:
-    """Sets how many threads run the host's kernels. It changes no bit of any result."""
-    pool().set_threads(threads)
+    """Sets how many threads run the host's kernels; 0: one for each core. It changes no bit of any result."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    pool().set_threads(threads or cores or 1)

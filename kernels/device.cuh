@@ -1,7 +1,8 @@
 // What a block, a thread and shared memory are. The only file that knows which machine it is compiled for.
 //
 // A kernel is a block-stride program: it is right for every blockDim, 1 included. On a GPU a block is a CUDA
-// block; on a host it is one task of a parallel loop with a single thread, and a barrier is nothing.
+// block; on a host it is one task of a parallel loop with a single thread, and a barrier is nothing. With LS_EMULATE
+// (kernels/emulator.py) a host runs a thread for each CUDA thread. SHARED stands at the top of a kernel.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -26,16 +27,25 @@ DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
 #define DEVICE static inline __attribute__((always_inline))
 #define DEVICE_MEMBER inline __attribute__((always_inline))
 #define KERNEL static void
-#define SHARED(type, name, count) type name[count]
-#define BARRIER()
 
 struct Index {
     int x;
 };
 static thread_local Index blockIdx{0};
 static thread_local Index gridDim{1};
+#ifdef LS_EMULATE
+static thread_local Index threadIdx{0};
+static thread_local Index blockDim{1};
+static void* shared_array(int site, size_t bytes);
+static void barrier();
+#define SHARED(type, name, count) type(&name)[count] = *(type(*)[count])shared_array(__COUNTER__, sizeof(type[count]))
+#define BARRIER() barrier()
+#else
 constexpr Index threadIdx{0};
 constexpr Index blockDim{1};
+#define SHARED(type, name, count) type name[count]
+#define BARRIER()
+#endif
 
 DEVICE float as_float(unsigned bits) {
     float value;

@@ -107,7 +107,7 @@ class Kernel:
         Raises:
             ValueError: an array's dtype, shape, layout or device is not the declared one.
         """
-        sizes, device = self._check(values, constants)
+        sizes, device = self.check(values, constants)
         key = (device.type, header, *(constants[name] for name in self.constants))
         function = self._functions.get(key)
         if function is None:
@@ -124,9 +124,9 @@ class Kernel:
 
     def host_unit(self, header: Path | None = None, constants: Mapping[str, int] | None = None) -> str:
         """The unit behind a loop over blocks, exported as `launch`."""
-        declared = ", ".join(f"{_c_type(a)} {a.name}" for a in self.arguments)
+        declared = ", ".join(f"{c_type(a)} {a.name}" for a in self.arguments)
         names = ", ".join(a.name for a in self.arguments)
-        captured = "".join(f" {_c_type(a)} {a.name};" for a in self.arguments)
+        captured = "".join(f" {c_type(a)} {a.name};" for a in self.arguments)
         members = ", ".join(f"a->{a.name}" for a in self.arguments)
         return self.unit(header, constants) + (
             f"struct Arguments {{ int blocks;{captured} }};\n"
@@ -157,7 +157,7 @@ class Kernel:
 
         module = cupy.RawModule(code=self.unit(header, constants), options=CUDA_OPTIONS, backend="nvrtc")
         function = module.get_function(self.name)
-        types = [_numpy_type(a) for a in self.arguments]
+        types = [numpy_type(a) for a in self.arguments]
 
         def run(blocks: int, values: list[torch.Tensor | float]) -> None:
             raw = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
@@ -167,7 +167,8 @@ class Kernel:
 
         return run
 
-    def _check(self, values: Sequence[Any], constants: Mapping[str, int]) -> tuple[dict[str, int], torch.device]:
+    def check(self, values: Sequence[Any], constants: Mapping[str, int]) -> tuple[dict[str, int], torch.device]:
+        """The sizes that the arrays give and where they lie; refuses what is not as declared, as a call does."""
         if len(values) != len(self._positional):
             raise ValueError(f"{self.name}: wanted {len(self._positional)} arguments, got {len(values)}")
         if set(constants) != set(self.constants):
@@ -225,7 +226,7 @@ def _unify(sizes: dict[str, int], want: int | str, got: int) -> bool:
     return _resolve(sizes, want) == got
 
 
-def _c_type(argument: In | Size | Scalar) -> str:
+def c_type(argument: In | Size | Scalar) -> str:
     if isinstance(argument, Size):
         return "int"
     return f"{argument.const}{_TYPES[argument.dtype][0]}*" if isinstance(argument, In) else _TYPES[argument.dtype][0]
@@ -237,13 +238,24 @@ def _ctypes_type(argument: In | Size | Scalar) -> Any:
     return ctypes.c_void_p if isinstance(argument, In) else _TYPES[argument.dtype][2]
 
 
-def _numpy_type(argument: In | Size | Scalar) -> Any:
+def numpy_type(argument: In | Size | Scalar) -> Any:
     if isinstance(argument, Size):
         return np.int32
     return np.uint64 if isinstance(argument, In) else _TYPES[argument.dtype][3]
 
 
-def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None, **constants: int) -> bytes:
+@dataclass(frozen=True)
+class Cubin:
+    """A kernel compiled for a GPU, and what one thread (shared memory: one block) of it takes there."""
+
+    code: bytes
+    registers: int
+    spill_bytes: int  # stores and loads
+    stack_bytes: int  # local arrays, spills included
+    shared_bytes: int
+
+
+def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None, **constants: int) -> Cubin:
     """Compiles a kernel with NVRTC for an architecture such as `sm_90`. Needs no driver and no device.
 
     Raises:
@@ -252,13 +264,33 @@ def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None,
     from cupy_backends.cuda.libs import nvrtc
 
     program = nvrtc.createProgram(kernel.unit(header, constants), f"{kernel.name}.cu", (), ())
+    options = (*CUDA_OPTIONS, f"--gpu-architecture={architecture}", "--ptxas-options=-v")
     try:
-        nvrtc.compileProgram(program, (*CUDA_OPTIONS, f"--gpu-architecture={architecture}"))
-        return bytes(nvrtc.getCUBIN(program))
+        nvrtc.compileProgram(program, options)
+        log = _part(nvrtc.getProgramLog(program), kernel.name)
+        return Cubin(
+            code=bytes(nvrtc.getCUBIN(program)),
+            registers=_figure(r"Used (\d+) registers", log),
+            spill_bytes=_figure(r"(\d+) bytes spill stores", log) + _figure(r"(\d+) bytes spill loads", log),
+            stack_bytes=_figure(r"(\d+) bytes stack frame", log),
+            shared_bytes=_figure(r"(\d+) bytes smem", log, absent=0),
+        )
     except nvrtc.NVRTCError as error:
         raise RuntimeError(f"{kernel.name} for {architecture}: {nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
+
+
+def _part(log: str, name: str) -> str:
+    """The assembler's words on one entry function."""
+    return log.split(f"Compiling entry function '{name}'", 1)[1].split("Compiling entry function", 1)[0]
+
+
+def _figure(pattern: str, log: str, absent: int | None = None) -> int:
+    found = re.search(pattern, log)
+    if not found and absent is None:
+        raise RuntimeError(f"the assembler's log must hold {pattern!r}; got {log!r}")
+    return int(found.group(1)) if found else absent or 0
 
 
 def partitions(count: int) -> int:

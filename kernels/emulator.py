@@ -1,0 +1,96 @@
+"""Runs a kernel on the host as a GPU would, under a sanitizer: the check for races and for memory that needs no GPU.
+
+Every CUDA thread is a thread of the system, barriers are real, a block's shared memory is a heap array of exactly the
+declared size, and all blocks run at once. `thread` finds two accesses that no barrier orders; `memory` finds indices
+out of bounds and undefined arithmetic. The program is compiled without the product's instruction-set flags, so equal
+bits also say that neither the block's size nor the compiler's choices enter a result.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernels import compiler
+from kernels.launcher import In, Kernel, Out, Size, c_type, numpy_type
+
+_FLAGS = ("-std=c++17", "-O1", "-g", "-ffp-contract=off", "-pthread", "-fno-omit-frame-pointer")
+SANITIZERS = {
+    "thread": ("-fsanitize=thread",),
+    "memory": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+}
+# Freed memory is not what is looked for: the program ends after one launch.
+_ENVIRONMENT = {"TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=0"}
+
+
+def build(
+    kernel: Kernel, sanitizer: str, header: Path | None = None, constants: Mapping[str, int] | None = None
+) -> Path:
+    """The program that runs one launch of a kernel under a sanitizer, `thread` or `memory`; g++ or clang++ only."""
+    passed = (
+        f"({c_type(a)})a[{i}]" if isinstance(a, In) else f"*({c_type(a)}*)a[{i}]"
+        for i, a in enumerate(kernel.arguments)
+    )
+    text = (
+        f"#define LS_EMULATE\n{kernel.unit(header, constants)}"
+        f"constexpr int ARGUMENTS = {len(kernel.arguments)};\n"
+        f"static void call(void* const* a) {{ {kernel.name}({', '.join(passed)}); }}\n"
+        f'#line 1 "emulator.cpp"\n{(compiler.FOLDER / "emulator.cpp").read_text()}'
+    )
+    return compiler.compile_library(text, f"{kernel.name}-{sanitizer}", (*_FLAGS, *SANITIZERS[sanitizer]))
+
+
+def run(
+    kernel: Kernel,
+    *values: torch.Tensor | float,
+    sanitizer: str,
+    threads: int,
+    header: Path | None = None,
+    **constants: int,
+) -> list[torch.Tensor]:
+    """Runs one launch with `threads` threads a block and returns what it wrote, one tensor for each Out.
+
+    Args:
+        values: as for the kernel itself; they stay as they are.
+
+    Raises:
+        ValueError: an array is not as declared.
+        RuntimeError: the sanitizer found a fault; the text is its report.
+    """
+    sizes, _ = kernel.check(values, constants)
+    program = build(kernel, sanitizer, header, constants)
+    iterator = iter(values)
+    every = [sizes[a.name] if isinstance(a, Size) else next(iterator) for a in kernel.arguments]
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder) / "in", Path(folder) / "out"
+        before.write_bytes(b"".join(_record(numpy_type(a), v) for a, v in zip(kernel.arguments, every, strict=True)))
+        command = [str(program), str(before), str(after), str(kernel.blocks(sizes)), str(threads)]
+        result = subprocess.run(command, capture_output=True, text=True, env=os.environ | _ENVIRONMENT, check=False)
+        if result.returncode != 0:
+            raise RuntimeError(f"{kernel.name}: exit code {result.returncode} under {sanitizer}:\n{result.stderr}")
+        return _outputs(kernel, every, after.read_bytes())
+
+
+def _record(scalar_type: Any, value: torch.Tensor | float) -> bytes:
+    """An argument as the program reads it: its size in bytes, then its bytes."""
+    data = value.numpy().tobytes() if isinstance(value, torch.Tensor) else scalar_type(value).tobytes()
+    return len(data).to_bytes(8, "little") + data
+
+
+def _outputs(kernel: Kernel, values: list[Any], data: bytes) -> list[torch.Tensor]:
+    outputs, place = [], 0
+    for argument, value in zip(kernel.arguments, values, strict=True):
+        size = int.from_bytes(data[place : place + 8], "little")
+        place += 8
+        if isinstance(argument, Out):
+            raw = np.frombuffer(data[place : place + size], value.numpy().dtype).copy()
+            outputs.append(torch.from_numpy(raw).reshape(value.shape))
+        place += size
+    return outputs
