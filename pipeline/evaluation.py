@@ -1,0 +1,148 @@
+"""Playing a fixed list of episodes to their ends, and what is told of them.
+
+One environment an episode, each to its end: never the first N episodes that finish, which favours short ones.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import envs
+from envs.spec import EnvSpec
+from envs.vector import empty_output
+from kernels.errors import UserError
+from pipeline import seeds
+from pipeline.checkpoint import parameters_sha256
+from pipeline.config import EvaluateConfig, PolicyConfig
+from pipeline.policy import Policy, build, empty_action, mode, sample
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """E episodes, in the order of their seeds."""
+
+    returns: Tensor  # (E,) float32, of the environment's own rewards
+    lengths: Tensor  # (E,) int32
+    terminated: Tensor  # (E,) bool; the others ended by the time limit
+
+
+@torch.no_grad()
+def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bool, device: torch.device) -> Episodes:
+    """Plays each of the episodes once, to its end.
+
+    Args:
+        episode_seeds: (E,) int64.
+        deterministic: the most likely action, else a sampled one. Sampling draws with keys of its own.
+    """
+    count = len(episode_seeds)
+    env = envs.make(spec, count, 0, device)
+    out = empty_output(spec, count, device)
+    action = empty_action(spec, (count,), device)
+    unused = torch.empty(2, count, device=device)
+    env.reset(out.observation, episode_seeds.to(device))
+    running = torch.ones(count, dtype=torch.bool, device=device)
+    returns, terminated = torch.empty(count, device=device), torch.zeros_like(running)
+    lengths = torch.empty(count, dtype=torch.int32, device=device)
+    sampling_key = int(episode_seeds[0]) & (1 << 64) - 1
+    for step in range(spec.max_episode_steps):
+        parameters = policy.distribution(out.observation)
+        if deterministic:
+            mode(parameters, action)
+        else:
+            sample(parameters, action, unused[0], unused[1], step, sampling_key)
+        env.step(action, out)
+        ended = running & (out.terminated | out.truncated).bool()
+        returns[ended], lengths[ended] = out.episode_return[ended], out.episode_length[ended]
+        terminated[ended] = out.terminated[ended].bool()
+        running &= ~ended
+        if not running.any():
+            break
+    assert not running.any(), "an episode outlived its time limit"
+    if not returns.isfinite().all():
+        wrong = int((~returns.isfinite()).nonzero()[0])
+        raise UserError(f"evaluate: the return of episode {wrong} must be finite; got {returns[wrong].item()}")
+    return Episodes(returns.cpu(), lengths.cpu(), terminated.cpu())
+
+
+def compare(
+    manifest: Mapping[str, Any],
+    parameters: Tensor,
+    spec: EnvSpec,
+    config: EvaluateConfig,
+    device: torch.device,
+    report: Callable[[str], None] = lambda line: None,
+) -> dict[str, Episodes]:
+    """Plays a training's initial policy and its final one on the same episodes: `initial` and `final`.
+
+    Args:
+        manifest: of the checkpoint; the initial policy is made again from its run seed and must have its hash.
+        parameters: (n,) float32, the final policy's flat buffer.
+
+    Raises:
+        UserError: the initial policy or the parameters are not what the manifest says.
+    """
+    policy_config = PolicyConfig(**manifest["config"]["policy"])
+    policy, flat = build(spec, policy_config, int(manifest["config"]["seed"]), device)
+    found = parameters_sha256(flat.parameters)
+    if found != manifest["initial_params_sha256"]:
+        raise UserError(
+            f"evaluate: expected the initial policy to have SHA-256 {manifest['initial_params_sha256']}; made {found} "
+            "from the run seed. The initialization changed since the training; train again"
+        )
+    if parameters.shape != flat.parameters.shape:
+        raise UserError(f"evaluate: wanted {len(flat.parameters)} parameters; the checkpoint has {len(parameters)}")
+    episode_seeds = seeds.evaluation_seeds(config.split, config.episodes)
+    played = {}
+    for name in ("initial", "final"):
+        if name == "final":
+            flat.parameters.copy_(parameters)
+        played[name] = play(policy, spec, episode_seeds, config.deterministic, device)
+        report(f"{name} policy: mean return {mean(played[name].returns):.6g} over {config.episodes} episodes")
+    return played
+
+
+def mean(values: Tensor) -> float:
+    """The mean in float64, correctly rounded sum: the same on every machine."""
+    return math.fsum(values.double().tolist()) / len(values)
+
+
+def metrics(played: Mapping[str, Episodes], manifest: Mapping[str, Any], config: EvaluateConfig) -> dict[str, Any]:
+    """What metrics.json holds: the final policy's episodes, and how they differ pair by pair from the initial one's."""
+    initial, final = played["initial"].returns, played["final"].returns
+    gain = final.double() - initial.double()
+    average = mean(final)
+    return {
+        "env": manifest["env_spec"]["name"],
+        "run_seed": manifest["config"]["seed"],
+        "split": config.split,
+        "episodes": config.episodes,
+        "deterministic": config.deterministic,
+        "checkpoint_sha256": manifest["sha256"],
+        "step": manifest["step"],
+        "return_mean": average,
+        "return_std": math.sqrt(math.fsum((value - average) ** 2 for value in final.tolist()) / len(final)),
+        "return_median": float(np.median(final.double().numpy())),
+        "length_mean": mean(played["final"].lengths),
+        "initial_return_mean": mean(initial),
+        "improvement_mean": mean(gain),
+        "improved_fraction": mean((gain > 0).double()),
+    }
+
+
+def episodes_csv(played: Mapping[str, Episodes]) -> str:
+    """The content of episodes.csv: one row a policy and episode; `seed` is the index within the split."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["policy", "seed", "return", "length", "end"])
+    for name, episodes in played.items():
+        rows = zip(episodes.returns.tolist(), episodes.lengths.tolist(), episodes.terminated.tolist(), strict=True)
+        for index, (total, length, terminated) in enumerate(rows):
+            writer.writerow([name, index, repr(total), length, "terminated" if terminated else "truncated"])
+    return text.getvalue()

@@ -1,0 +1,144 @@
+"""The policy: an MLP actor and critic whose parameters are views of one flat buffer.
+
+Any torch module with the same two methods trains as well: `distribution(observation)` gives the parameters of the
+action distribution, `value(observation)` the critic's estimate.
+"""
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from envs.spec import Box, Discrete, EnvSpec
+from kernels.orthogonal import orthogonal
+from kernels.sample import sample_categorical, sample_gaussian
+from pipeline.config import PolicyConfig
+
+CACHE_LINE = 16  # float32 elements: each layer begins on one
+LOG_STD_RANGE = (-5.0, 2.0)  # an unbounded deviation ends in NaN
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+class Policy(Protocol):
+    """What the trainer asks of a policy."""
+
+    def distribution(self, observation: Tensor) -> Tensor:
+        """(B, D) to (B, A) logits, or (B, 2A) means and log standard deviations."""
+
+    def value(self, observation: Tensor) -> Tensor:
+        """(B, D) to (B,)."""
+
+
+class ActorCritic(nn.Module):
+    """Two separate MLPs, actor and critic; continuous actions have one log standard deviation a dimension."""
+
+    def __init__(self, spec: EnvSpec, config: PolicyConfig) -> None:
+        super().__init__()
+        outputs = spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low)
+        self.actor = _mlp(spec.observation_size, config, outputs)
+        self.critic = _mlp(spec.observation_size, config, 1)
+        continuous = isinstance(spec.action, Box)
+        self.log_std = nn.Parameter(torch.full((outputs,), config.log_std_init)) if continuous else None
+
+    def distribution(self, observation: Tensor) -> Tensor:
+        """(B, D) to (B, A) logits, or (B, 2A) means and log standard deviations."""
+        output: Tensor = self.actor(observation)
+        if self.log_std is None:
+            return output
+        return torch.cat([output, self.log_std.clamp(*LOG_STD_RANGE).expand_as(output)], dim=-1)
+
+    def value(self, observation: Tensor) -> Tensor:
+        """(B, D) to (B,)."""
+        output: Tensor = self.critic(observation)
+        return output.squeeze(-1)
+
+
+def _mlp(inputs: int, config: PolicyConfig, outputs: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for width in config.hidden:
+        layers += [nn.Linear(inputs, width), ACTIVATIONS[config.activation]()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+class FlatParameters:
+    """Moves a module's parameters and gradients into two flat buffers, of which they become views.
+
+    A linear layer is stored input-major, `[(inputs + 1)][outputs]` with the bias last; every layer and every other
+    parameter begins on a cache line, with zeros between.
+
+    Attributes:
+        parameters, gradients: (n,) float32.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        places: list[tuple[nn.Parameter, int, bool]] = []
+        size = 0
+        for layer in module.modules():
+            linear = isinstance(layer, nn.Linear)
+            for number, parameter in enumerate(layer.parameters(recurse=False)):
+                if not (linear and number):  # a bias follows its weights at once
+                    size = _next_line(size)
+                places.append((parameter, size, linear and not number))
+                size += parameter.numel()
+        self.parameters = torch.zeros(_next_line(size), device=device)
+        self.gradients = torch.zeros_like(self.parameters)
+        for parameter, begin, transposed in places:
+            own = _view(self.parameters, begin, parameter, transposed)
+            own.copy_(parameter.detach())
+            parameter.data, parameter.grad = own, _view(self.gradients, begin, parameter, transposed)
+
+
+def _next_line(size: int) -> int:
+    return -(-size // CACHE_LINE) * CACHE_LINE
+
+
+def _view(buffer: Tensor, begin: int, parameter: Tensor, transposed: bool) -> Tensor:
+    piece = buffer[begin : begin + parameter.numel()]
+    return piece.view(parameter.shape[::-1]).t() if transposed else piece.view(parameter.shape)
+
+
+def initialize(policy: ActorCritic, run_seed: int) -> None:
+    """Orthogonal weights from the run seed, gain sqrt(2) in hidden layers, 0.01 in the policy's head, 1 in the value's.
+
+    Biases are zero, so that the first policy is near uniform. Source: Huang et al., "The 37 implementation details of
+    PPO", 2022, detail 2. The parameters must lie in a flat buffer.
+    """
+    number = 0
+    for tower, head_gain in ((policy.actor, 0.01), (policy.critic, 1.0)):
+        layers = [layer for layer in tower if isinstance(layer, nn.Linear)]
+        for layer in layers:
+            gain = head_gain if layer is layers[-1] else math.sqrt(2.0)
+            orthogonal(layer.weight.data.t(), gain, number, run_seed)
+            layer.bias.data.zero_()
+            number += 1
+
+
+def build(
+    spec: EnvSpec, config: PolicyConfig, run_seed: int, device: torch.device
+) -> tuple[ActorCritic, FlatParameters]:
+    """The initial policy of a run, in its flat buffer: the same bits for the same arguments."""
+    policy = ActorCritic(spec, config)
+    flat = FlatParameters(policy, device)
+    initialize(policy, run_seed)
+    return policy, flat
+
+
+def sample(parameters: Tensor, action: Tensor, log_prob: Tensor, entropy: Tensor, step: int, run_seed: int) -> None:
+    """Draws an action a row into `action`, with the sampler that its dtype names; see kernels/sample.py."""
+    draw = sample_gaussian if action.is_floating_point() else sample_categorical
+    draw(parameters, action, log_prob, entropy, step, run_seed)
+
+
+def mode(parameters: Tensor, action: Tensor) -> None:
+    """The most likely action a row into `action`: the largest logit (the first of equals), or the mean."""
+    best = parameters[:, : action.shape[-1]] if action.is_floating_point() else parameters.argmax(-1)
+    action.copy_(best)
+
+
+def empty_action(spec: EnvSpec, leading: tuple[int, ...], device: torch.device) -> Tensor:
+    """An uninitialized action buffer: (*leading,) int32, or (*leading, A) float32."""
+    if isinstance(spec.action, Discrete):
+        return torch.empty(leading, dtype=torch.int32, device=device)
+    return torch.empty((*leading, len(spec.action.low)), device=device)

@@ -1,0 +1,83 @@
+"""Episode seeds: which split a seed belongs to, the evaluation seeds, and the proof that training met none of them.
+
+A seed is 64 bits; its two top bits are its split, so that training and evaluation cannot meet by construction. Tensors
+carry seeds as int64 bit patterns.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.env import episode_seeds
+from kernels.errors import UserError
+
+SPLITS = ("train", "selection", "held_out")  # in the order of their two top bits
+_SPLIT_SHIFT = 62
+
+
+def split_of(seed: int) -> str:
+    """The split of a seed, given as a signed or an unsigned 64-bit number; `invalid` for the unused top bits 11."""
+    return (*SPLITS, "invalid")[(seed >> _SPLIT_SHIFT) & 3]
+
+
+def evaluation_seeds(split: str, episodes: int) -> Tensor:
+    """(episodes,) int64: the plain index 0, 1, 2, ... within the split, so that everyone plays the same episodes."""
+    top = SPLITS.index(split) << _SPLIT_SHIFT
+    return torch.arange(episodes, dtype=torch.int64) | (top - (1 << 64) if top >= 1 << 63 else top)
+
+
+def closed_form(run_seed: int, episode_index: Tensor) -> dict[str, Any]:
+    """What the manifest says of the training episodes: Philox over (run seed, environment, episode) in split train.
+
+    Args:
+        episode_index: (N,) int64, the episode that each environment is in, counted from 0.
+    """
+    started = int(episode_index.sum()) + len(episode_index)
+    return {"run_seed": run_seed, "split": "train", "environments": len(episode_index), "episodes": started}
+
+
+def prove_disjoint(seeds: Mapping[str, Any], tensors: Mapping[str, Tensor], held: Tensor, split: str) -> None:
+    """Proves from a checkpoint that none of the episodes about to be played was trained on.
+
+    Training seeds have the top bits 00 and the evaluation's have others; what is left to check is that both are what
+    they claim: the manifest's closed form, the seeds in the checkpoint's environment state against that closed form,
+    and the top bits of the evaluation's list.
+
+    Args:
+        seeds: the manifest's closed form.
+        tensors: the checkpoint's; `env.episode_seed` and `env.episode_index`, both (N,) int64, are read.
+        held: (episodes,) int64, the seeds about to be played, which belong to `split`.
+
+    Raises:
+        UserError: names the first seed that is where it must not be.
+    """
+    if seeds.get("split") != "train":
+        raise UserError(
+            f"seeds: the checkpoint's training episodes must be of split 'train'; its manifest says "
+            f"{seeds.get('split')!r}. Do not evaluate a policy on what it was trained on; train it again"
+        )
+    actual, index = tensors["env.episode_seed"], tensors["env.episode_index"]
+    environments = torch.arange(len(actual), dtype=torch.int32)
+    wanted = episode_seeds(int(seeds["run_seed"]), environments, index)
+    for i, (got, want) in enumerate(zip(actual.tolist(), wanted.tolist(), strict=True)):
+        if split_of(got) != "train":
+            raise UserError(
+                f"seeds: training episodes must be of split 'train'; environment {i} of the checkpoint was training on "
+                f"{_text(got)}, which is of split {split_of(got)!r}. Train it again"
+            )
+        if got != want:
+            raise UserError(
+                f"seeds: environment {i} of the checkpoint must be at seed {_text(want)}, by run seed "
+                f"{seeds['run_seed']} and episode {int(index[i])}; found {_text(got)}. Train it again"
+            )
+    for seed in held.tolist():
+        if split == "train" or split_of(seed) != split:
+            raise UserError(
+                f"seeds: episodes of split {split!r} were wanted; found {_text(seed)} of {split_of(seed)!r}"
+            )
+
+
+def _text(seed: int) -> str:
+    return f"0x{seed & (1 << 64) - 1:016x}"

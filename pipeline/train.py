@@ -1,0 +1,187 @@
+"""Stage `train`: synchronous PPO on one training seed, to a checkpoint and its curves.
+
+A training that is stopped at any moment goes on when it is started again with the same command, and ends with the same
+checkpoint as one that was not.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from safetensors import SafetensorError, safe_open
+
+import envs
+from envs.spec import EnvSpec
+from kernels import compiler
+from kernels.errors import UserError
+from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
+from pipeline import config as configuration
+from pipeline.config import Config
+from pipeline.optimizer import Adam
+from pipeline.policy import FlatParameters, build
+from pipeline.ppo import PPO
+from pipeline.profile import Clock
+from pipeline.progress import TrainingProgress
+
+PARTIAL = "partial.safetensors"
+PARTIAL_SECONDS = 10.0
+PATH = "general"  # torch's autograd for the network, kernels for everything else
+CURVE = (
+    "step", "episode_return_mean", "approx_kl", "clip_fraction", "value_loss", "policy_loss", "entropy",
+    "explained_variance", "grad_norm", "learning_rate", "clip_fraction_after", "episode_length_mean", "episodes",
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Log:
+    """What a training has written down so far; it travels in the partial checkpoint."""
+
+    curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    timing: list[tuple[int, float]] = dataclasses.field(default_factory=list)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def run(config: Config) -> None:
+    """Trains and writes `<out>/{checkpoint.safetensors,checkpoint.json,curve.csv,timing.csv,profile.json}`.
+
+    Raises:
+        UserError: `out` holds a finished training or an unfinished one of another configuration; numbers that are not
+            finite came up.
+    """
+    out = Path(config.out)
+    files.refuse_existing(out, checkpoint.MANIFEST)
+    torch.set_num_threads(1)  # torch's own kernels promise the same bits only so; ours do with any number
+    compiler.set_threads(config.device.threads)
+    device = torch.device(config.device.resolve())
+    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    identity = {"config_sha256": configuration.sha256(config), "env_spec_sha256": spec.sha256()}
+    facts = provenance.collect(str(device))
+
+    policy, flat = build(spec, config.policy, config.seed, device)
+    initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
+    env = envs.make(spec, config.ppo.num_envs, config.seed, device)
+    optimizer = Adam(flat, config.ppo.max_grad_norm)
+    log, tensors, iteration = _read_partial(out / PARTIAL, identity)
+    clock = Clock(device, log.seconds)
+    ppo = PPO(config.ppo, env, policy, optimizer, config.seed, clock)
+    if tensors:
+        flat.parameters.copy_(tensors["parameters"])
+        ppo.load_state(tensors, iteration)
+    _announce(config, ppo, device)
+
+    try:
+        with tracking.start(config, facts) as row:
+            _iterate(ppo, flat, log, row, out / PARTIAL, identity)
+            manifest: dict[str, Any] = {
+                "step": ppo.steps,
+                "policy_version": ppo.iteration,
+                "initial_params_sha256": initial_sha256,
+                "config": configuration.decisive(config),
+                **identity,
+                "env_spec": spec.fields(),
+                "seeds": seeds.closed_form(config.seed, env.state()["episode_index"]),
+                "path": PATH,
+                "parent": None,
+            }
+            seconds = clock.seconds()
+            profile = {**seconds, "steps_per_second": ppo.steps / seconds["wall"]}
+            files.write(out / "curve.csv", _csv(CURVE, ([row.get(name) for name in CURVE] for row in log.curve)))
+            files.write(out / "timing.csv", _csv(("step", "wall_s"), log.timing))
+            files.write_json(out / "profile.json", profile)
+            manifest = checkpoint.save(out, {"parameters": flat.parameters, **ppo.state()}, manifest)
+            (out / PARTIAL).unlink(missing_ok=True)
+            if tracking.in_sweep():
+                row.evaluation(_selection(config, manifest, flat, spec, device, out), "selection")
+            tags = {key: manifest[key] for key in ("params_sha256", "env_spec_sha256", "path")}
+            row.finish(tags={"checkpoint_sha256": manifest["sha256"], **tags}, metrics=profile)
+    except KeyboardInterrupt:
+        kept = f"goes on from the last {PARTIAL}" if (out / PARTIAL).exists() else "begins again"
+        Console(stderr=True).print(f"train: stopped by Ctrl-C at step {ppo.steps:,}; the same command {kept}")
+        raise SystemExit(130) from None
+    provenance.write(f"train-{spec.name}-seed-{config.seed}", facts)
+
+
+def _iterate(
+    ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partial: Path, identity: Mapping[str, str]
+) -> None:
+    saved = time.perf_counter()
+    title = f"{ppo.env.spec.name} seed {ppo.run_seed}"
+    with TrainingProgress(title, ppo.iterations * ppo.config.batch_size, ppo.steps) as progress:
+        while not ppo.finished:
+            metrics = ppo.iterate()
+            with ppo.clock.phase("logging"):
+                log.curve.append({"step": ppo.steps, **metrics})
+                log.timing.append((ppo.steps, ppo.clock.wall))
+                row.curve(ppo.steps, {**metrics, "wall_s": ppo.clock.wall})
+                progress.update(ppo.steps, metrics["episode_return_mean"])
+                if time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
+                    saved = time.perf_counter()
+                    _write_partial(partial, ppo, flat, log, identity)
+
+
+def _announce(config: Config, ppo: PPO, device: torch.device) -> None:
+    steps, wanted = ppo.iterations * config.ppo.batch_size, config.ppo.total_steps
+    rounding = f" (whole iterations of {wanted:,})" if steps != wanted else ""
+    start = f", going on from step {ppo.steps:,}" if ppo.iteration else ""
+    text = f"train: {config.env.name}, seed {config.seed}, {PATH} path on {device}, {steps:,} steps{rounding}{start}"
+    Console().print(text, highlight=False, soft_wrap=True)
+
+
+def _selection(
+    config: Config, manifest: Mapping[str, Any], flat: FlatParameters, spec: EnvSpec, device: torch.device, out: Path
+) -> dict[str, Any]:
+    """A sweep's job on the selection episodes; the held-out ones are for the report alone."""
+    chosen = dataclasses.replace(config.evaluate, split="selection")
+    played = evaluation.compare(manifest, flat.parameters.clone(), spec, chosen, device)
+    metrics = evaluation.metrics(played, manifest, chosen)
+    files.write(out / "selection" / "episodes.csv", evaluation.episodes_csv(played))
+    files.write_json(out / "selection" / "metrics.json", metrics)
+    return metrics
+
+
+def _csv(columns: Sequence[str], rows: Any) -> str:
+    """Floats by repr, so that they read back to the same bits; what was not measured is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(["" if value != value else repr(value) for value in row])
+    return text.getvalue()
+
+
+def _write_partial(path: Path, ppo: PPO, flat: FlatParameters, log: Log, identity: Mapping[str, str]) -> None:
+    log.seconds = ppo.clock.seconds()
+    state = {**identity, "iteration": ppo.iteration, "log": dataclasses.asdict(log)}
+    files.write(path, checkpoint.encode({"parameters": flat.parameters, **ppo.state()}, {"state": json.dumps(state)}))
+
+
+def _read_partial(path: Path, identity: Mapping[str, str]) -> tuple[Log, dict[str, torch.Tensor], int]:
+    """The log, tensors and iteration of an unfinished training in this folder; of a new one if there is none."""
+    if not path.exists():
+        return Log(), {}, 0
+    try:
+        with safe_open(path, "pt") as file:
+            state = json.loads(file.metadata()["state"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+    except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+        raise UserError(f"out: wanted an unfinished training in {path}; it is damaged ({error}). Remove it") from error
+    for key, wanted in identity.items():
+        if state[key] != wanted:
+            raise UserError(
+                f"out: wanted an unfinished training of {key} {wanted[:12]}; {path} is of {state[key][:12]}. "
+                "Choose another out=<folder>, go on with its configuration, or remove it"
+            )
+    log = state["log"]
+    timing = [(int(step), float(wall)) for step, wall in log["timing"]]
+    return Log(log["curve"], timing, log["seconds"]), tensors, int(state["iteration"])
+
+
+if __name__ == "__main__":
+    configuration.main("train", run)
