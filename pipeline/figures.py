@@ -77,7 +77,7 @@ def curves(curves: Sequence[Curve], x_title: str, y_title: str) -> Spec:
             "data": {"values": lines},
             "mark": {
                 "type": "line",
-                "strokeWidth": 1,
+                "strokeWidth": 1 if len(curves) > 1 else 1.6,
                 "opacity": 0.75,
                 "point": {"size": 5} if _dots(drawn) else False,
             },

@@ -214,7 +214,7 @@ def _verdict(summary: Mapping[str, Any]) -> str:
     gain = summary["improvement"]
     against = f"against the untrained policy on the same {_split(summary)} episodes"
     pairs = f"it is better on {gain['improved_pairs']:,} of {gain['pairs']:,} episode pairs"
-    mean = f"the mean difference is {gain['mean']:+,.1f}"
+    mean = f"the mean difference is {_number(gain['mean'], '+')}"
     if gain["low"] is None:
         return f"On this one training seed, {against}, {pairs}; {mean}. One seed says nothing about the next."
     if gain["low"] > 0:
@@ -237,7 +237,7 @@ def _tiles(results: Sequence[SeedResult], summary: Mapping[str, Any]) -> Tiles:
         [
             (f"{label.capitalize()} mean return", _number(found["mean"]), _bounds(found)),
             ("Worst seed", _number(worst.evaluation["return_mean"]), f"seed {worst.seed}"),
-            ("Gain over initial policy", f"{gain['mean']:+,.1f}", _bounds(gain)),
+            ("Gain over initial policy", _number(gain["mean"], "+"), _bounds(gain)),
             (
                 "Episode pairs improved",
                 _percent(gain["improved_pairs"] / gain["pairs"]),
@@ -287,7 +287,7 @@ def _seed_table(results: Sequence[SeedResult], summary: Mapping[str, Any]) -> Ta
         e, p = result.evaluation, result.profile
         rows.append([
             str(result.seed), f"**{_number(e['return_mean'])}**", _number(e["return_std"]), _number(e["return_median"]),
-            _number(e["initial_return_mean"]), f"{e['improvement_mean']:+,.1f}", f"{result.manifest['step']:,}",
+            _number(e["initial_return_mean"]), _number(e["improvement_mean"], "+"), f"{result.manifest['step']:,}",
             _speed(p["steps_per_second"]), f"{p['wall']:,.1f}",
             f"{result.ends['terminated']} / {result.ends['truncated']}", f"`{result.manifest['sha256'][:12]}`",
         ])  # fmt: skip
@@ -457,8 +457,8 @@ def _bounds_name(found: Mapping[str, Any]) -> str:
     return f"{found['confidence']:.0%} interval ({method}, n = {found['n']})"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.1f}"
+def _number(value: float, sign: str = "") -> str:
+    return f"{value:{sign},.1f}".replace("-", "−")
 
 
 def _speed(rate: float) -> str:
