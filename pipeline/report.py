@@ -406,7 +406,7 @@ def _provenance(results: Sequence[SeedResult], summary: Mapping[str, Any]) -> Se
     commands = "\n".join(
         [
             "dvc repro            # makes what is out of date",
-            "dvc repro --force    # makes everything again; the hashes below stay",
+            "dvc repro --force    # makes everything again; the hashes stay",
             "sha256sum " + " ".join(f"artifacts/train/seed-{result.seed}/checkpoint.safetensors" for result in results),
         ]
     )
@@ -418,21 +418,26 @@ def _provenance(results: Sequence[SeedResult], summary: Mapping[str, Any]) -> Se
                 "wall-clock figures comes out the same, bit for bit."
             ),
             Code(commands),
-            Table(
-                ["Hash (SHA-256)", ""],
-                [
-                    ["environment", f"`{summary['env_spec_sha256']}`"],
-                    *([f"configuration, seed {r.seed}", f"`{r.manifest['config_sha256']}`"] for r in results),
-                    *([f"checkpoint, seed {r.seed}", f"`{r.manifest['sha256']}`"] for r in results),
-                    ["numbers of this report", f"`{digest}`"],
-                ],
-                "ll",
-            ),
             Paragraph(
                 f"**Episode seeds.** The two top bits of the 64 name the split: 0 train, 1 selection, 2 held-out, so "
                 f"splits cannot meet. Training: the rest is Philox(run seed, environment index below {environments}, "
                 f"episode index); {'; '.join(played)}. Evaluation: the rest is the episode's index; the "
                 f"`{summary['split']}` split, episodes {_span(first.episode_seeds)}, the same for all training seeds."
+            ),
+            Fold(
+                "Hashes",
+                [
+                    Table(
+                        ["Hash (SHA-256)", ""],
+                        [
+                            ["environment", f"`{summary['env_spec_sha256']}`"],
+                            *([f"configuration, seed {r.seed}", f"`{r.manifest['config_sha256']}`"] for r in results),
+                            *([f"checkpoint, seed {r.seed}", f"`{r.manifest['sha256']}`"] for r in results),
+                            ["numbers of this report", f"`{digest}`"],
+                        ],
+                        "ll",
+                    )
+                ],
             ),
             Fold("Configuration", [Table(["Key", "Value"], [[f"`{k}`", f"`{v}`"] for k, v in configuration], "ll")]),
         ],

@@ -177,8 +177,8 @@ def _floats(path: Path, column: str, cells: Sequence[str], optional: bool = Fals
 
 def _ascending(path: Path, column: str, cells: Sequence[str]) -> Floats:
     values = _floats(path, column, cells)
-    if np.any(np.diff(values) <= 0):
-        _refuse(path, f"{column} to rise from line to line", "one that does not", "Train again")
+    if np.any(np.diff(values) < 0):
+        _refuse(path, f"{column} that never falls", "one that does", "Train again")
     return values
 
 
