@@ -21,6 +21,7 @@ import math
 import os
 import queue
 import random
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -60,7 +61,7 @@ METRIC_NAMES = {
 NONFINITE = "update/nonfinite"  # how many values were NaN or infinite, and so left out
 
 # Parts of the configuration that do not describe the training.
-NOT_PARAMETERS = ("tracking", "validate", "out", "checkpoint", "seeds")
+NOT_PARAMETERS = ("tracking", "validate", "evaluate", "out", "checkpoint", "seeds")
 
 # Set by pipeline/sweep.py in the jobs of a sweep.
 SWEEP = "LOCKSTEP_SWEEP"  # run id of the parent, or UNTRACKED
@@ -71,11 +72,12 @@ QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "GIT_PYTHON_REFRESH": "quiet",
     "PYTHONWARNINGS": "ignore",
 }
+KIND = {"mlflow.experimentKind": "custom_model_development"}  # not MLflow's GenAI pages
 BATCH = 1000  # most metrics that MLflow takes in one call
 FLUSH_S = 2.0
 RETRY_S = 30.0  # between calls to a store that stopped answering
@@ -115,10 +117,11 @@ def start(config: Config, provenance: Mapping[str, str]) -> Run:
         "splits": "train",
     }
     if parent != UNTRACKED:
-        tags |= {"mlflow.parentRunId": parent, "overrides": job}
+        tags |= {"mlflow.parentRunId": parent, "overrides": " ".join(job.splitlines())}
     writer.send(
         "run",
         name=_short(job) or f"{config.env.name} seed={config.seed}",
+        time=_now_ms(),
         tags=tags,
         parameters=flatten(parameters),
         seeds={"split": "train", "run_seed": config.seed, "environments": config.ppo.num_envs},
@@ -144,9 +147,12 @@ class Run:
     def curve(self, step: int, metrics: Mapping[str, float]) -> None:
         """One iteration's metrics at `step` environment steps, named as in curve.csv, profile.json, or `section/name`.
 
-        Takes microseconds. NaN and infinity are left out and counted in `update/nonfinite`.
+        Takes microseconds. NaN and infinity are left out and counted in `update/nonfinite`, but for the means over the
+        episodes of an iteration in which none ended.
         """
         self._step = step
+        if metrics.get("episodes") == 0:
+            metrics = {name: value for name, value in metrics.items() if not name.startswith("episode_")}
         values = {METRIC_NAMES.get(name, name): float(value) for name, value in metrics.items()}
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         if len(finite) < len(values):
@@ -255,7 +261,7 @@ def start_sweep(tracking: TrackingConfig, overrides: list[str]) -> tuple[str, Ru
     name = "sweep " + " ".join(_short(override) for override in overrides)
     tags = {"stage": "sweep", "overrides": " ".join(overrides), **_source("pipeline.train", "")}
     writer = _Writer(tracking, wait=True)
-    writer.send("run", name=name[:250], tags=tags, parameters={})
+    writer.send("run", name=name[:250], time=_now_ms(), tags=tags, parameters={})
     run_id = writer.answer()
     if run_id is None:
         raise UserError("tracking: wanted a parent row for the sweep; got none. Set tracking.enabled=false to go on")
@@ -274,7 +280,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = str(list(value) if isinstance(value, tuple) else value)
+            flat[prefix + key] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return flat
 
 
@@ -514,11 +520,11 @@ class _Store:
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient(uri, registry_uri=uri)
-        found = _retry(lambda: self._client.get_experiment_by_name(experiment))
+        found = self._client.get_experiment_by_name(experiment)
         if found is None:
             folder = artifact_folder(uri)
             try:
-                self._experiment = self._client.create_experiment(experiment, folder.as_uri() if folder else None)
+                self._experiment = self._client.create_experiment(experiment, folder.as_uri() if folder else None, KIND)
             except Exception:  # another process was first
                 found = self._client.get_experiment_by_name(experiment)
                 if found is None:
@@ -554,6 +560,7 @@ class _Store:
     def _run(
         self,
         name: str,
+        time: int,
         tags: dict[str, str],
         parameters: dict[str, str],
         seeds: dict[str, Any] | None = None,
@@ -561,7 +568,7 @@ class _Store:
     ) -> None:
         from mlflow.entities import Param
 
-        run = _retry(lambda: self._client.create_run(self._experiment, run_name=name, tags=tags))
+        run = _retry(lambda: self._client.create_run(self._experiment, time, tags, name))
         self.run_id = run_id = run.info.run_id
         self._sweep = tags["stage"] == "sweep"
         values = [Param(key, value[:6000]) for key, value in parameters.items()]
@@ -647,7 +654,7 @@ class _Store:
         if found:
             self.run_id = found[0].info.run_id
         else:
-            self._run(name, {**tags, **identity, "splits": "train", "restored": "true"}, parameters)
+            self._run(name, time, {**tags, **identity, "splits": "train", "restored": "true"}, parameters)
         self._log_metrics([{"time": time, "step": step, "values": values}])
         self._evaluated(split, seeds)
         if not found:
@@ -661,7 +668,7 @@ class _Store:
 
 
 def _retry(call: Callable[[], T], attempts: int = 6) -> T:
-    """`call()`, again after 0.1, 0.2, 0.4, ... s (up to twice that, by chance) when the store is busy or silent.
+    """`call()`, again after 0.1, 0.2, 0.4, ... s (up to twice that, by chance) when SQLite is busy.
 
     SQLite refuses at once, without its 20 s of patience, a transaction that read before another wrote.
     """
@@ -671,7 +678,7 @@ def _retry(call: Callable[[], T], attempts: int = 6) -> T:
         try:
             return call()
         except MlflowException as error:
-            if attempt == attempts - 1 or error.error_code not in ("TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR"):
+            if attempt == attempts - 1 or error.error_code != "TEMPORARILY_UNAVAILABLE":
                 raise
             time.sleep(0.1 * 2**attempt * (1 + random.random()))
     raise AssertionError("unreachable")
@@ -711,21 +718,19 @@ def show(uri: str | None, experiment: str, port: int | None) -> int:
     folder = artifact_folder(store)
     if folder is not None and not _database(store).exists():
         raise UserError(f"ui: wanted {_database(store)}; there is no such database yet. Train first: `make repro`")
+    number = _experiment_id(store, experiment)
     port = _free_port(port)
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", store]
+    command += ["--backend-store-uri", store, "--uvicorn-opts", "--log-level warning"]
     if folder is not None:
         command += ["--default-artifact-root", folder.as_uri(), "--no-serve-artifacts"]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server must not outlive this process
     server = subprocess.Popen(command, env={**os.environ, **QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
     try:
         _wait_for(server, f"{address}/health")
-        print(
-            f"Runs: {address}/#/experiments/{_experiment_id(store, experiment)}/runs",
-            "End with Ctrl-C.",
-            sep="\n",
-            flush=True,
-        )
+        print(f"Runs: {address}/#/experiments/{number}/runs?workflowType=machine_learning", flush=True)
+        print("End with Ctrl-C.", flush=True)
         return server.wait()
     except KeyboardInterrupt:
         return 0
