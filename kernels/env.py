@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kernels.episode_seeds import EPISODE_SEEDS
 from kernels.launcher import In, Kernel, Out, Scalar, Size
 
 _CONSTANTS = ("STATE", "OBSERVATION", "ACTIONS", "DISCRETE")
@@ -15,15 +16,14 @@ def _blocks(size: Mapping[str, int]) -> int:
     return -(-size["N"] // 128)
 
 
-_STATE: list[In | Size | Scalar] = [
+_STATE = [
     Out("state", "float32", ("STATE", "N")),
     Out("episode_seed", "int64", ("N",)),
     Out("episode_index", "int64", ("N",)),
     Out("episode_length", "int32", ("N",)),
     Out("episode_return", "float32", ("N",)),
 ]
-_STEP: list[In | Size | Scalar] = [
-    *_STATE,
+_OUTPUT: list[In | Size | Scalar] = [
     Out("observation", "float32", ("N", "OBSERVATION")),
     Out("reward", "float32", ("N",)),
     Out("terminated", "uint8", ("N",)),
@@ -40,17 +40,6 @@ _BOUNDS: list[In | Size | Scalar] = [
     In("action_high", "float32", ("ACTIONS",)),
 ]
 
-EPISODE_SEEDS = Kernel(
-    "episode_seeds",
-    [
-        In("environment", "int32", ("N",)),
-        In("episode", "int64", ("N",)),
-        Out("seed", "int64", ("N",)),
-        Size("N"),
-        Scalar("run_seed", "uint64"),
-    ],
-    blocks=_blocks,
-)
 ENV_RESET = Kernel(
     "env_reset",
     [
@@ -65,9 +54,14 @@ ENV_RESET = Kernel(
     blocks=_blocks,
     constants=_CONSTANTS,
 )
-ENV_STEP_DISCRETE = Kernel("env_step", [In("action", "int32", ("N",)), *_STEP], blocks=_blocks, constants=_CONSTANTS)
+ENV_STEP_DISCRETE = Kernel(
+    "env_step", [*_STATE, In("action", "int32", ("N",)), *_OUTPUT], blocks=_blocks, constants=_CONSTANTS
+)
 ENV_STEP_CONTINUOUS = Kernel(
-    "env_step", [In("action", "float32", ("N", "ACTIONS")), *_BOUNDS, *_STEP], blocks=_blocks, constants=_CONSTANTS
+    "env_step",
+    [*_STATE, In("action", "float32", ("N", "ACTIONS")), *_BOUNDS, *_OUTPUT],
+    blocks=_blocks,
+    constants=_CONSTANTS,
 )
 
 
@@ -149,5 +143,5 @@ def env_step(
         ValueError: an array is not as stated.
     """
     kernel = ENV_STEP_DISCRETE if bounds is None else ENV_STEP_CONTINUOUS
-    own = (state[argument.name] for argument in _STATE)
-    kernel(action, *(bounds or ()), *own, *output, max_episode_steps, run_seed, header=header, **constants)
+    own = [state[argument.name] for argument in _STATE]
+    kernel(*own, action, *(bounds or ()), *output, max_episode_steps, run_seed, header=header, **constants)

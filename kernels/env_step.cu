@@ -5,16 +5,16 @@
 // [0, LS_ACTIONS), or NaN) is never used as an index: it makes the environment's state, observation and reward NaN
 // until its time limit, so that it can neither do harm nor go unseen.
 
-KERNEL env_step(const ActionElement* action,  // (N) or (N, LS_ACTIONS)
+KERNEL env_step(float* state,                 // (LS_STATE, N)
+                long long* episode_seed,      // (N)
+                long long* episode_index,     // (N)
+                int* episode_length,          // (N)
+                float* episode_return,        // (N)
+                const ActionElement* action,  // (N) or (N, LS_ACTIONS)
 #if !LS_DISCRETE
                 const float* action_low,   // (LS_ACTIONS)
                 const float* action_high,  // (LS_ACTIONS)
 #endif
-                float* state,                    // (LS_STATE, N)
-                long long* episode_seed,         // (N)
-                long long* episode_index,        // (N)
-                int* episode_length,             // (N)
-                float* episode_return,           // (N)
                 float* observation,              // (N, LS_OBSERVATION)
                 float* reward,                   // (N)
                 unsigned char* terminated,       // (N)

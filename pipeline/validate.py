@@ -1,6 +1,5 @@
 """Stage `validate`: the environment's checks; a failing one stops the pipeline and is named in one line."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from envs import validation
 from kernels import compiler
 from kernels.errors import UserError
 from pipeline import config as configuration
+from pipeline import files
 from pipeline.config import Config
 
 
@@ -33,7 +33,7 @@ def run(config: Config) -> None:
     for check in checks:
         if check.verdict == "fail":
             raise UserError(complaint(spec, check))
-    write(target, report(spec, checks))
+    files.write_json(target, report(spec, checks))
 
 
 def report(spec: envs.EnvSpec, checks: list[validation.Check]) -> dict[str, Any]:
@@ -63,14 +63,6 @@ def table(spec: envs.EnvSpec, checks: list[validation.Check]) -> Table:
         text = ", ".join(f"{name} {value}" for name, value in evidence.items())
         result.add_row(check.name, check.verdict, text, style=None if passed else "bold red")
     return result
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    """Writes JSON under another name and renames it, so that a killed stage leaves no half of a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-    partial.replace(path)
 
 
 if __name__ == "__main__":
