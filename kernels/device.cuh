@@ -21,7 +21,6 @@ DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
 
 #else
 
-#include <cmath>
 #include <cstring>
 
 #define DEVICE static inline __attribute__((always_inline))

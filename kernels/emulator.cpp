@@ -10,7 +10,8 @@
 constexpr int MAX_SHARED = 8;
 
 struct Block {
-    pthread_barrier_t barrier;
+    pthread_barrier_t barriers[2];  // taken in turn: a thread that reaches the next one must not seem ordered before one
+                                    // that still leaves the last
     pthread_mutex_t mutex;
     void* shared[MAX_SHARED];
 };
@@ -20,6 +21,7 @@ struct Thread {
     Index block_index, blocks, index, threads;
 };
 static thread_local Block* own_block;
+static thread_local int turn = 0;
 static void* arguments[ARGUMENTS];
 static size_t sizes[ARGUMENTS];
 
@@ -29,7 +31,10 @@ static void check(bool fine, const char* what) {
     exit(3);
 }
 
-static void barrier() { pthread_barrier_wait(&own_block->barrier); }
+static void barrier() {
+    pthread_barrier_wait(&own_block->barriers[turn]);
+    turn = 1 - turn;
+}
 
 // The block's array of one SHARED, made by the first thread that comes: on the heap, of exactly the declared size, and
 // filled with ones (NaN), as a GPU promises no zeros either.
@@ -70,7 +75,7 @@ int main(int, char** argv) {
     Block* block = (Block*)calloc(blocks, sizeof(Block));
     Thread* thread = (Thread*)calloc(blocks * threads, sizeof(Thread));
     for (int b = 0; b < blocks; b++) {
-        pthread_barrier_init(&block[b].barrier, nullptr, threads);
+        for (pthread_barrier_t& barrier : block[b].barriers) pthread_barrier_init(&barrier, nullptr, threads);
         pthread_mutex_init(&block[b].mutex, nullptr);
     }
     for (int i = 0; i < blocks * threads; i++) {

@@ -21,10 +21,10 @@ import torch
 from kernels import compiler
 from kernels.launcher import In, Kernel, Out, Size, c_type, numpy_type
 
-_FLAGS = ("-std=c++17", "-O1", "-g", "-ffp-contract=off", "-pthread", "-fno-omit-frame-pointer")
+_FLAGS = ("-std=c++17", "-g1", "-ffp-contract=off", "-pthread")
 SANITIZERS = {
-    "thread": ("-fsanitize=thread",),
-    "memory": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "thread": ("-O1", "-fsanitize=thread"),
+    "memory": ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 }
 # Freed memory is not what is looked for: the program ends after one launch.
 _ENVIRONMENT = {"TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=0"}
@@ -53,16 +53,18 @@ def run(
     sanitizer: str,
     threads: int,
     header: Path | None = None,
+    timeout: float = 120.0,
     **constants: int,
 ) -> list[torch.Tensor]:
     """Runs one launch with `threads` threads a block and returns what it wrote, one tensor for each Out.
 
     Args:
         values: as for the kernel itself; they stay as they are.
+        timeout: seconds after which threads are taken to wait at a barrier that not all of them reach.
 
     Raises:
         ValueError: an array is not as declared.
-        RuntimeError: the sanitizer found a fault; the text is its report.
+        RuntimeError: the sanitizer found a fault (the text is its report), or the program did not end.
     """
     sizes, _ = kernel.check(values, constants)
     program = build(kernel, sanitizer, header, constants)
@@ -72,7 +74,11 @@ def run(
         before, after = Path(folder) / "in", Path(folder) / "out"
         before.write_bytes(b"".join(_record(numpy_type(a), v) for a, v in zip(kernel.arguments, every, strict=True)))
         command = [str(program), str(before), str(after), str(kernel.blocks(sizes)), str(threads)]
-        result = subprocess.run(command, capture_output=True, text=True, env=os.environ | _ENVIRONMENT, check=False)
+        surroundings = os.environ | _ENVIRONMENT
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{kernel.name}: threads still wait at a barrier after {timeout:g} s") from None
         if result.returncode != 0:
             raise RuntimeError(f"{kernel.name}: exit code {result.returncode} under {sanitizer}:\n{result.stderr}")
         return _outputs(kernel, every, after.read_bytes())

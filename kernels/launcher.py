@@ -195,10 +195,10 @@ class Kernel:
         return sizes, device
 
     def _complaint(self, argument: In, value: torch.Tensor, sizes: Mapping[str, int], device: torch.device) -> str:
-        want = ", ".join(str(_resolve(sizes, s)) for s in argument.shape)
+        want = ", ".join(str(resolve(sizes, s)) for s in argument.shape)
         layout = "" if value.is_contiguous() else ", not contiguous"
         shape_fits = len(argument.shape) == value.dim() and all(
-            _resolve(sizes, s) in (s, n) for s, n in zip(argument.shape, value.shape, strict=True)
+            resolve(sizes, s) in (s, n) for s, n in zip(argument.shape, value.shape, strict=True)
         )
         advice = f"{argument.name}.to({str(device)!r}, torch.{argument.dtype}).contiguous()"
         return (
@@ -211,7 +211,7 @@ class Kernel:
 _SIZE = re.compile(r"(\d*)([A-Za-z]\w*)(?:\+(\d+))?")
 
 
-def _resolve(sizes: Mapping[str, int], size: int | str) -> int | str:
+def resolve(sizes: Mapping[str, int], size: int | str) -> int | str:
     """A declared size (a number, `N`, `N+1`, `2A`) as a number where it is known, else as it was declared."""
     if isinstance(size, int):
         return size
@@ -223,7 +223,7 @@ def _unify(sizes: dict[str, int], want: int | str, got: int) -> bool:
     """Whether a size fits the declared one; a name met for the first time is bound to it."""
     if isinstance(want, str) and want.isidentifier():
         sizes.setdefault(want, got)
-    return _resolve(sizes, want) == got
+    return resolve(sizes, want) == got
 
 
 def c_type(argument: In | Size | Scalar) -> str:

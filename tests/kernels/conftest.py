@@ -1,0 +1,44 @@
+"""What the kernels' tests share: where `reference` is found, and how a fault is put into a kernel."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels import compiler
+from kernels.launcher import Kernel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests/reference.py
+
+Plant = Callable[[Kernel, str, str], None]
+_INCLUDE = re.compile(r'#include "(\w+\.cuh)"\n')
+
+
+def inlined(text: str, seen: set[str]) -> str:
+    """A source with the kernels' headers in place, so that a fault can be put into them too."""
+
+    def header(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name in seen:
+            return ""
+        seen.add(name)
+        return inlined((compiler.FOLDER / name).read_text(), seen).replace("#pragma once\n", "")
+
+    return _INCLUDE.sub(header, text)
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plant:
+    """plant(kernel, right, wrong): for one test the kernel is built from a copy of its source with a fault."""
+
+    def put(kernel: Kernel, right: str, wrong: str) -> None:
+        text = inlined(kernel.path.read_text(), set())
+        assert right in text, f"{kernel.path.name}: {right!r} is no longer there"
+        faulty = tmp_path / kernel.path.name
+        faulty.write_text(text.replace(right, wrong))
+        monkeypatch.setattr(kernel, "path", faulty)
+        monkeypatch.setattr(kernel, "_functions", {})
+
+    return put
