@@ -459,6 +459,14 @@ def test_two_processes_draw_the_same_bytes(written: tuple[Path, configuration.Co
             assert (root / "twin" / path.relative_to(root / "report")).read_bytes() == path.read_bytes(), path.name
 
 
+def test_rounding_coordinates_leaves_axis_labels_alone() -> None:
+    """Ticks 0.001 apart: labels rounded like coordinates would be told apart no more."""
+    curve = figures.Curve(1, np.arange(20.0), np.linspace(0.001, 0.005, 20))
+    labels = re.findall(r"<text[^>]*>(0\.\d+)</text>", figures.svg(figures.curves([curve], "x", "y")))
+    assert {"0.001", "0.002", "0.003", "0.004", "0.005"} <= set(labels)
+    assert len(labels) == len(set(labels))
+
+
 def test_text_is_escaped() -> None:
     block = document.Paragraph("a < b & `<i>` **c**")
     assert "<p>a &lt; b &amp; <code>&lt;i&gt;</code> <strong>c</strong></p>" in document.to_html("<t>", "s", [block])
