@@ -6,7 +6,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernels.errors import UserError
-from pipeline import document, figures, statistics
+from pipeline import document, figures, files, statistics
 from pipeline.config import Config, main
 from pipeline.document import Block, Code, Figure, Figures, Fold, Paragraph, Section, Table, Tiles, Verdict
 from pipeline.figures import Curve
@@ -104,23 +103,10 @@ def run(config: Config) -> None:
         **pictures,
         "report.md": document.to_markdown(title, subtitle, blocks),
         "report.html": document.to_html(title, subtitle, blocks),
-        "metrics.json": json.dumps(summary, indent=2, sort_keys=True, allow_nan=False) + "\n",
     }.items():
-        _write(out / name, text)
+        files.write(out / name, text)
+    files.write_json(out / "metrics.json", summary)
     print(f"report: {out / 'report.html'} (seeds {', '.join(str(seed) for seed in config.seeds)})")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write `text` whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"{path}: wanted to write it; {error.strerror}. Choose another out=") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ FLAGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND",
 ]  # fmt: skip
 PLOTS = {
-    "return-steps", "return-wall-clock", "evaluation-return", "time-by-phase", "approx-kl", "clip-fraction",
+    "return-steps", "return-wall-clock", "evaluation-return", "time-by-phase", "approx-kl", "clip-fraction", "clip-fraction-after",
     "value-loss", "entropy", "explained-variance", "policy-loss", "grad-norm", "learning-rate",
 }  # fmt: skip
 
@@ -74,6 +74,7 @@ def write_seed(
         "explained_variance": np.clip(1 - 1.2 * np.exp(-6 * t) + noise.normal(0, 0.05, iterations), -1, 1),
         "grad_norm": 0.4 * noisy(0.3),
         "learning_rate": config.ppo.learning_rate * (1 - t * (iterations - 1) / iterations),
+        "clip_fraction_after": 0.06 * noisy(0.25) * (1.1 - t),
     }
     text = {name: [repr(value) for value in values.tolist()] for name, values in columns.items()}
     text["episode_return_mean"] = ["" if noise.uniform() < gap else cell for cell in text["episode_return_mean"]]
@@ -364,7 +365,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half a timing": (lambda r: drop_last_line(r / "train/seed-2/timing.csv"), "timing.csv: wanted the 12 steps"),
     "a torn line": (
         lambda r: (r / "train/seed-2/curve.csv").open("a").write("7,8\n"),
-        "curve.csv: wanted 10 cells in line 14; found 2",
+        "curve.csv: wanted 11 cells in line 14; found 2",
     ),
     "an empty curve": (lambda r: (r / "train/seed-2/curve.csv").write_text(""), "found an empty file"),
     "phases that lose time": (
