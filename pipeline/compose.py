@@ -1,7 +1,7 @@
 """The first stage: writes build/params.yaml, the one configuration that the other stages read and DVC hashes.
 
-It is conf/ with the `overrides` and `seeds` of params.yaml, resolved and sorted. Keys that no stage may depend on are left
-out: the folder and checkpoint that a stage's own command line names, and where the runs are tracked.
+It is conf/ with the `overrides` and `seeds` of params.yaml, resolved and sorted. Keys that no stage may depend on are
+left out: the folder and checkpoint that a stage's own command line names, and where the runs are tracked.
 """
 
 import os
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -30,7 +31,7 @@ def read_params(path: Path) -> tuple[list[str], list[int]]:
     """The `overrides` and `seeds` of params.yaml. Raises UserError where they are not lists of the right kind."""
     try:
         content: Any = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, OmegaConfBaseException, ValueError) as error:
+    except (OSError, OmegaConfBaseException, yaml.YAMLError) as error:
         raise UserError(f"{path.name}: wanted a YAML file; {' '.join(str(error).split())}") from error
     overrides = content.get("overrides") if isinstance(content, dict) else None
     if not isinstance(overrides, list) or not all(isinstance(each, str) for each in overrides):

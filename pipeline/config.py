@@ -64,7 +64,7 @@ def _refuse(key: str, wanted: str, value: object, hint: str = "") -> NoReturn:
     raise UserError(f"{key}: wanted {wanted}; got {got}{'. ' + hint if hint else ''}")
 
 
-def _checked(check: Callable[[str, Any], Any], **options: Any) -> Any:
+def _field(check: Callable[[str, Any], Any], **options: Any) -> Any:
     return field(metadata={"check": check}, **options)
 
 
@@ -80,7 +80,7 @@ def _whole(minimum: int, below: int | None = None) -> Any:
             _refuse(key, span, value, hint)
         return int(value)
 
-    return _checked(check)
+    return _field(check)
 
 
 def _real(wanted: str, accept: Callable[[float], bool] = lambda value: True) -> Any:
@@ -89,7 +89,7 @@ def _real(wanted: str, accept: Callable[[float], bool] = lambda value: True) -> 
             _refuse(key, wanted, value)
         return float(value)
 
-    return _checked(check)
+    return _field(check)
 
 
 def _positive() -> Any:
@@ -110,7 +110,7 @@ def _flag() -> Any:
             _refuse(key, "true or false", value)
         return bool(value)
 
-    return _checked(check)
+    return _field(check)
 
 
 def _text(wanted: str, optional: bool = False) -> Any:
@@ -121,7 +121,7 @@ def _text(wanted: str, optional: bool = False) -> Any:
             _refuse(key, wanted, value)
         return str(value)
 
-    return _checked(check, default=None) if optional else _checked(check)
+    return _field(check, default=None) if optional else _field(check)
 
 
 def _one_of(options: Callable[[], Sequence[str]]) -> Any:
@@ -130,7 +130,7 @@ def _one_of(options: Callable[[], Sequence[str]]) -> Any:
             _refuse(key, f"one of {', '.join(options())}", value, _nearest(value, options()))
         return str(value)
 
-    return _checked(check)
+    return _field(check)
 
 
 def _nearest(value: object, options: Sequence[str]) -> str:
@@ -145,7 +145,7 @@ def _wholes(minimum: int, wanted: str, distinct: bool = False) -> Any:
             _refuse(key, wanted, list(value) if isinstance(value, list | tuple) else value)
         return tuple(value)
 
-    return _checked(check)
+    return _field(check)
 
 
 class _Section:
@@ -389,8 +389,7 @@ def _config_file(name: str, folder: Path) -> Path:
 
 def load(overrides: Sequence[str] = ()) -> Config:
     """The checked configuration of conf/ with `overrides`, as on a command line; `out` is "." if not given."""
-    check(overrides)
-    return _parse_ahead(compose(overrides))
+    return next(_checked(_named(overrides, None, False), "config", None))
 
 
 def _parse_ahead(node: DictConfig) -> Config:
@@ -423,16 +422,29 @@ def check(
     """
     flat = _flat_file(config_name, config_dir)
     overrides = [f"++{each}" if flat and _is_absent(each, flat) else each for each in overrides]
-    parsed = [_parse_override(each) for each in overrides]
-    multirun = multirun or "hydra.mode=MULTIRUN" in overrides
-    for override in parsed:
-        _check_name(override, flat)
-        if override.is_sweep_override() and not override.is_hydra_override() and not multirun:
-            raise UserError(f"{override.input_line}: wanted one value; got several. Add -m to run a sweep over them")
-    for line in _one_at_a_time([_values(override) for override in parsed]):
-        config = _parse_ahead(compose(line, config_name, config_dir))
+    parsed = _named(overrides, flat, multirun or "hydra.mode=MULTIRUN" in overrides)
+    for config in _checked(parsed, config_name, config_dir):
         _require(config, required)
     return list(overrides)
+
+
+def _named(overrides: Sequence[str], flat: Path | None, multirun: bool) -> list[Override]:
+    """The parsed overrides, their keys, options and number of values checked."""
+    parsed = [_parse_override(each) for each in overrides]
+    for override in parsed:
+        _check_name(override, flat)
+        if override.is_hydra_override() or not override.is_sweep_override():
+            continue
+        if not multirun:
+            raise UserError(f"{override.input_line}: wanted one value; got several. Add -m to run a sweep over them")
+        if not _values(override):
+            raise UserError(f"{override.input_line}: wanted one value or more; got none")
+    return parsed
+
+
+def _checked(parsed: Sequence[Override], config_name: str, config_dir: Path | None) -> Iterator[Config]:
+    for line in _one_at_a_time([_values(override) for override in parsed]):
+        yield _parse_ahead(compose(line, config_name, config_dir))
 
 
 def _flat_file(config_name: str, config_dir: Path | None) -> Path | None:
@@ -503,7 +515,7 @@ def _values(override: Override) -> list[str]:
 
 def _one_at_a_time(values: Sequence[Sequence[str]]) -> Iterator[list[str]]:
     """The first value of each, then every other value beside the first ones of the rest: not the whole product."""
-    first = [each[0] for each in values if each]
+    first = [each[0] for each in values]
     yield first
     for index, each in enumerate(values):
         for other in each[1:]:

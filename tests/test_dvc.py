@@ -205,7 +205,7 @@ CHANGES: dict[str, tuple[Callable[[Copy], None], set[str]]] = {
     "0.0003 written 3e-4": (lambda copy: copy.replace("conf/ppo/default.yaml", "0.0003", "3e-4"), set()),
     "an environment's value": (
         lambda copy: copy.replace("conf/env/cartpole.yaml", "500", "400"),
-        {"validate", "report"} | TRAIN | EVALUATE,
+        {"validate"} | TRAIN | EVALUATE,
     ),
     "an evaluation's value": (lambda copy: copy.replace("conf/config.yaml", "episodes: 100", "episodes: 50"), EVALUATE),
     "the source of an interpolation in another file": (
