@@ -95,6 +95,7 @@ class Kernel:
         self.path = compiler.FOLDER / f"{file or name}.cu"
         self._positional = [a for a in self.arguments if not isinstance(a, Size)]
         self._functions: dict[tuple[object, ...], Callable[..., None]] = {}
+        self._plans: dict[tuple[object, ...], tuple[Callable[..., None], int, list[int | None]]] = {}
 
     def __call__(self, *values: torch.Tensor | float, header: Path | None = None, **constants: int) -> None:
         """Checks the arguments and runs the kernel on the arrays' device.
@@ -107,14 +108,29 @@ class Kernel:
         Raises:
             ValueError: an array's dtype, shape, layout or device is not the declared one.
         """
-        sizes, device = self.check(values, constants)
-        key = (device.type, header, *(constants[name] for name in self.constants))
-        function = self._functions.get(key)
-        if function is None:
-            build = self._build_host if device.type == "cpu" else self._build_cuda
-            function = self._functions[key] = build(header, constants)
+        # A call like an earlier one was checked then: the rollout calls kernels thousands of times a second.
+        likeness = [
+            (v.dtype, v.shape, v.is_contiguous(), v.device) if isinstance(v, torch.Tensor) else 0 for v in values
+        ]
+        key = (header, *constants.items(), *likeness)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(values, header, constants)
+        run, blocks, sizes = plan
         iterator = iter(values)
-        function(self.blocks(sizes), [sizes[a.name] if isinstance(a, Size) else next(iterator) for a in self.arguments])
+        run(blocks, [next(iterator) if size is None else size for size in sizes])
+
+    def _plan(
+        self, values: Sequence[Any], header: Path | None, constants: Mapping[str, int]
+    ) -> tuple[Callable[..., None], int, list[int | None]]:
+        """The compiled function, its number of blocks, and its arguments' sizes with None in the place of a value."""
+        sizes, device = self.check(values, constants)
+        built = (device.type, header, *(constants[name] for name in self.constants))
+        if built not in self._functions:
+            build = self._build_host if device.type == "cpu" else self._build_cuda
+            self._functions[built] = build(header, constants)
+        places = [sizes[a.name] if isinstance(a, Size) else None for a in self.arguments]
+        return self._functions[built], self.blocks(sizes), places
 
     def unit(self, header: Path | None = None, constants: Mapping[str, int] | None = None) -> str:
         """The translation unit that either compiler sees: constants, header, kernel."""
