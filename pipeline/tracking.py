@@ -170,7 +170,8 @@ class Run:
         if self._open:
             self._open = False
             self.curve(self._step, metrics)
-            self.curve(self._step, {NONFINITE: self._nonfinite})
+            if self._step:  # a sweep's row has no curve
+                self.curve(self._step, {NONFINITE: self._nonfinite})
             self._writer.send("finish", tags=dict(tags), status=status)
             self._writer.close()
 
