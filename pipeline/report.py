@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import UserError
 from pipeline import document, figures, files, statistics
 from pipeline.config import Config, main
 from pipeline.document import Block, Code, Figure, Figures, Fold, Paragraph, Section, Table, Tiles, Verdict

@@ -27,8 +27,8 @@ FLAGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND",
 ]  # fmt: skip
 PLOTS = {
-    "return-steps", "return-wall-clock", "evaluation-return", "time-by-phase", "approx-kl", "clip-fraction", "clip-fraction-after",
-    "value-loss", "entropy", "explained-variance", "policy-loss", "grad-norm", "learning-rate",
+    "return-steps", "return-wall-clock", "evaluation-return", "time-by-phase", "approx-kl", "clip-fraction",
+    "clip-fraction-after", "value-loss", "entropy", "explained-variance", "policy-loss", "grad-norm", "learning-rate",
 }  # fmt: skip
 
 
