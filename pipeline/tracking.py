@@ -81,7 +81,7 @@ KIND = {"mlflow.experimentKind": "custom_model_development"}  # not MLflow's Gen
 BATCH = 1000  # most metrics that MLflow takes in one call
 FLUSH_S = 2.0
 RETRY_S = 30.0  # between calls to a store that stopped answering
-FINISH_S = 60.0
+FINISH_S = 300.0  # the writer ends by itself, on a busy machine late
 WARNED = 3  # exit code of a writer that has said what was wrong
 
 
