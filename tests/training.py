@@ -1,0 +1,62 @@
+"""What the trainer's tests share: trainings of a fraction of a second, and faults put into a source."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kernels.launcher import Kernel
+from pipeline import checkpoint
+from pipeline import config as configuration
+from pipeline.config import Config
+
+ROOT = Path(__file__).resolve().parents[1]
+# Six iterations of four environments, in which many episodes end.
+SMALL = (
+    "device=cpu", "device.threads=1", "tracking.enabled=false", "policy.hidden=[8,8]", "env.max_episode_steps=20",
+    "ppo.total_steps=192", "ppo.num_envs=4", "ppo.num_steps=8", "ppo.num_minibatches=2", "ppo.update_epochs=2",
+    "evaluate.episodes=5",
+)  # fmt: skip
+# What a second run must reproduce to the byte.
+REPRODUCED = (checkpoint.TENSORS, checkpoint.MANIFEST, "curve.csv")
+
+_load = functools.cache(lambda *overrides: configuration.load(overrides))
+
+Pair = tuple[str, str]
+
+
+def small(out: Path, *overrides: str) -> Config:
+    """The configuration of a small training (or of its evaluation) in `out`; an environment comes first."""
+    environment = [each for each in overrides if each.startswith("env=")]
+    rest = [each for each in overrides if not each.startswith("env=")]
+    return dataclasses.replace(_load(*environment, *SMALL, *rest), out=str(out))
+
+
+def contents(folder: Path, names: tuple[str, ...] = REPRODUCED) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def faulty(module: ModuleType, *pairs: Pair) -> ModuleType:
+    """A copy of a module, built from its source with each `right` replaced by `wrong`."""
+    path = Path(str(module.__file__))
+    text = path.read_text()
+    for right, wrong in pairs:
+        assert text.count(right) == 1, f"{path.name}: {right!r} is there {text.count(right)} times"
+        text = text.replace(right, wrong)
+    copy = ModuleType(module.__name__)
+    copy.__file__ = str(path)
+    exec(compile(text, path, "exec"), copy.__dict__)
+    return copy
+
+
+def plant_in_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path, kernel: Kernel, right: str, wrong: str) -> None:
+    """For one test the kernel is built from a copy of its source with a fault."""
+    text = kernel.path.read_text()
+    assert right in text, f"{kernel.path.name}: {right!r} is no longer there"
+    copy = folder / kernel.path.name
+    copy.write_text(text.replace(right, wrong))
+    monkeypatch.setattr(kernel, "path", copy)
+    for cache in ("_functions", "_plans"):
+        monkeypatch.setattr(kernel, cache, {})
