@@ -16,15 +16,16 @@ from torch import Tensor
 
 from envs.spec import EnvSpec
 from kernels.errors import UserError
-from pipeline import files
+from pipeline import files, seeds
 from pipeline.config import sha256_of
 
 TENSORS, MANIFEST = "checkpoint.safetensors", "checkpoint.json"
 FORMAT = 1
 _REQUIRED = (
     "format", "sha256", "params_sha256", "initial_params_sha256", "step", "policy_version", "config", "config_sha256",
-    "env_spec", "env_spec_sha256", "seeds", "path", "parent",
+    "env_spec", "env_spec_sha256", "seeds", "path", "parent", "manifest_sha256",
 )  # fmt: skip
+_REQUIRED_TENSORS = ("parameters", "env.episode_seed", "env.episode_index")
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,14 @@ def save(folder: Path, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any
         "sha256": hashlib.sha256(content).hexdigest(),
         "params_sha256": parameters_sha256(tensors["parameters"]),
     }
+    whole["manifest_sha256"] = sha256_of(whole)
     files.write(folder / TENSORS, content)
     files.write_json(folder / MANIFEST, whole)
     return whole
 
 
 def load(folder: Path) -> Checkpoint:
-    """Reads and verifies a checkpoint: its manifest is whole, and the tensors are the ones that it names.
+    """Reads and verifies a checkpoint: its manifest is whole, tensors and training seeds are the ones that it names.
 
     Raises:
         UserError: what was expected and what was found, in one line.
@@ -77,12 +79,18 @@ def load(folder: Path) -> Checkpoint:
         tensors = safetensors.load(content)
     except SafetensorError as error:
         raise UserError(f"checkpoint: wanted a safetensors file; {path}: {error}. {_MEND}") from error
-    if "parameters" not in tensors:
+    if missing := [name for name in _REQUIRED_TENSORS if name not in tensors]:
         raise UserError(
-            f"checkpoint: wanted the tensor 'parameters' in {path}; found {', '.join(sorted(tensors))}. {_MEND}"
+            f"checkpoint: wanted the tensors {', '.join(_REQUIRED_TENSORS)}; {path} lacks {missing[0]}. {_MEND}"
         )
     _expect(
         f"the parameters in {path} to have SHA-256", manifest["params_sha256"], parameters_sha256(tensors["parameters"])
+    )
+    seeds.prove_training(int(manifest["config"]["seed"]), manifest["seeds"], tensors)
+    # Last, since it only says that something changed; what can be told apart was told above.
+    others = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
+    _expect(
+        f"the other keys of {folder / MANIFEST} to have manifest_sha256", manifest["manifest_sha256"], sha256_of(others)
     )
     return Checkpoint(manifest, tensors)
 

@@ -31,8 +31,7 @@ def run(config: Config) -> None:
     spec = envs.spec(config.env.name, config.env.max_episode_steps)
     checkpoint.expect_environment(loaded.manifest, spec)
     chosen = config.evaluate
-    episode_seeds = seeds.evaluation_seeds(chosen.split, chosen.episodes)
-    seeds.prove_disjoint(loaded.manifest["seeds"], loaded.tensors, episode_seeds, chosen.split)
+    seeds.prove_split(seeds.evaluation_seeds(chosen.split, chosen.episodes), chosen.split)
     console.print(f"evaluate: {spec.name}, split {chosen.split}, checkpoint {loaded.manifest['sha256'][:12]} verified")
 
     row = tracking.Evaluation(config)

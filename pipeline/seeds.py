@@ -38,44 +38,48 @@ def closed_form(run_seed: int, episode_index: Tensor) -> dict[str, Any]:
     return {"run_seed": run_seed, "split": "train", "environments": len(episode_index), "episodes": started}
 
 
-def prove_disjoint(seeds: Mapping[str, Any], tensors: Mapping[str, Tensor], held: Tensor, split: str) -> None:
-    """Proves from a checkpoint that none of the episodes about to be played was trained on.
+def prove_training(run_seed: int, seeds: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Proves that a checkpoint's training episodes are those of its run seed, all of split train.
 
-    Training seeds have the top bits 00 and the evaluation's have others; what is left to check is that both are what
-    they claim: the manifest's closed form, the seeds in the checkpoint's environment state against that closed form,
-    and the top bits of the evaluation's list.
+    Training seeds have the top bits 00 and the evaluation's have others, so that they cannot meet. What is left to
+    check is that they are what they claim: the manifest's closed form, and the seeds in the environments' state.
 
     Args:
+        run_seed: of the checkpoint's configuration.
         seeds: the manifest's closed form.
         tensors: the checkpoint's; `env.episode_seed` and `env.episode_index`, both (N,) int64, are read.
-        held: (episodes,) int64, the seeds about to be played, which belong to `split`.
 
     Raises:
         UserError: names the first seed that is where it must not be.
     """
-    if seeds.get("split") != "train":
-        raise UserError(
-            f"seeds: the checkpoint's training episodes must be of split 'train'; its manifest says "
-            f"{seeds.get('split')!r}. Do not evaluate a policy on what it was trained on; train it again"
-        )
     actual, index = tensors["env.episode_seed"], tensors["env.episode_index"]
-    environments = torch.arange(len(actual), dtype=torch.int32)
-    wanted = episode_seeds(int(seeds["run_seed"]), environments, index)
+    for key, want in closed_form(run_seed, index).items():
+        got = seeds.get(key) if isinstance(seeds, Mapping) else None
+        if got != want:
+            raise UserError(
+                f"seeds: expected the checkpoint's training episodes to have {key} {want!r}; its manifest has {got!r}. "
+                "Do not evaluate a policy on what it was trained on; train it again"
+            )
+    wanted = episode_seeds(run_seed, torch.arange(len(actual), dtype=torch.int32), index)
     for i, (got, want) in enumerate(zip(actual.tolist(), wanted.tolist(), strict=True)):
         if split_of(got) != "train":
             raise UserError(
-                f"seeds: training episodes must be of split 'train'; environment {i} of the checkpoint was training on "
+                f"seeds: expected training episodes of split 'train'; found environment {i} of the checkpoint on "
                 f"{_text(got)}, which is of split {split_of(got)!r}. Train it again"
             )
         if got != want:
             raise UserError(
-                f"seeds: environment {i} of the checkpoint must be at seed {_text(want)}, by run seed "
-                f"{seeds['run_seed']} and episode {int(index[i])}; found {_text(got)}. Train it again"
+                f"seeds: expected environment {i} of the checkpoint at seed {_text(want)}, by run seed {run_seed} and "
+                f"episode {int(index[i])}; found {_text(got)}. Train it again"
             )
-    for seed in held.tolist():
+
+
+def prove_split(episode_seeds: Tensor, split: str) -> None:
+    """Proves that evaluation seeds, (episodes,) int64, are of `split`. UserError: names the first that is not."""
+    for seed in episode_seeds.tolist():
         if split == "train" or split_of(seed) != split:
             raise UserError(
-                f"seeds: episodes of split {split!r} were wanted; found {_text(seed)} of {split_of(seed)!r}"
+                f"seeds: wanted evaluation episodes of {split!r}; found {_text(seed)} of {split_of(seed)!r}"
             )
 
 

@@ -6,6 +6,7 @@ checkpoint as one that was not.
 
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 import time
@@ -158,8 +159,14 @@ def _csv(columns: Sequence[str], rows: Any) -> str:
 
 def _write_partial(path: Path, ppo: PPO, flat: FlatParameters, log: Log, identity: Mapping[str, str]) -> None:
     log.seconds = ppo.clock.seconds()
-    state = {**identity, "iteration": ppo.iteration, "log": dataclasses.asdict(log)}
-    files.write(path, checkpoint.encode({"parameters": flat.parameters, **ppo.state()}, {"state": json.dumps(state)}))
+    state = json.dumps({**identity, "iteration": ppo.iteration, "log": dataclasses.asdict(log)})
+    tensors = {"parameters": flat.parameters, **ppo.state()}
+    files.write(path, checkpoint.encode(tensors, {"state": state, "sha256": _partial_sha256(state, tensors)}))
+
+
+def _partial_sha256(state: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    """So that a bit lost on the disk is found before a training goes on from it."""
+    return hashlib.sha256(state.encode() + checkpoint.encode(tensors)).hexdigest()
 
 
 def _read_partial(path: Path, identity: Mapping[str, str]) -> tuple[Log, dict[str, torch.Tensor], int]:
@@ -168,8 +175,12 @@ def _read_partial(path: Path, identity: Mapping[str, str]) -> tuple[Log, dict[st
         return Log(), {}, 0
     try:
         with safe_open(path, "pt") as file:
-            state = json.loads(file.metadata()["state"])
+            metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+        text, wanted = metadata["state"], metadata["sha256"]
+        if (found := _partial_sha256(text, tensors)) != wanted:
+            raise ValueError(f"expected SHA-256 {wanted}, found {found}")
+        state = json.loads(text)
     except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
         raise UserError(f"out: wanted an unfinished training in {path}; it is damaged ({error}). Remove it") from error
     for key, wanted in identity.items():
