@@ -39,6 +39,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plant:
         faulty = tmp_path / kernel.path.name
         faulty.write_text(text.replace(right, wrong))
         monkeypatch.setattr(kernel, "path", faulty)
-        monkeypatch.setattr(kernel, "_functions", {})
+        for cache in ("_functions", "_plans"):
+            monkeypatch.setattr(kernel, cache, {})
 
     return put
