@@ -2,15 +2,25 @@
 
 import dataclasses
 import functools
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from kernels import compiler
 from kernels.launcher import Kernel
-from pipeline import checkpoint
+from pipeline import checkpoint, provenance, train
 from pipeline import config as configuration
 from pipeline.config import Config
+from pipeline.ppo import PPO
 
 ROOT = Path(__file__).resolve().parents[1]
 # Six iterations of four environments, in which many episodes end.
@@ -60,3 +70,53 @@ def plant_in_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path, kernel: Kerne
     monkeypatch.setattr(kernel, "path", copy)
     for cache in ("_functions", "_plans"):
         monkeypatch.setattr(kernel, cache, {})
+
+
+def command(stage: str, scratch: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Runs a stage as a user does; Hydra's own folder lies in `scratch`."""
+    line = [sys.executable, "-m", f"pipeline.{stage}", f"hydra.run.dir={scratch / 'hydra'}", *overrides]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def kill_at(instants: list[tuple[str, int, str]]) -> None:
+    """Starts a small training for each (point, count, folder) and kills it there; forked, so that torch loads once."""
+    train.PARTIAL_SECONDS = -1.0  # one after each iteration
+    provenance.collect = lambda device: {}
+    provenance.write = lambda name, facts: None
+    small(Path())
+    compiler.identity()
+    for point, count, folder in instants:
+        child = os.fork()
+        if not child:
+            _die(point, count)
+            train.run(small(Path(folder)))
+            os._exit(0)
+        if point == "milliseconds":
+            time.sleep(count / 1000)
+            os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        assert point == "milliseconds" or os.WIFSIGNALED(status), f"{point} {count} never came"
+
+
+def _die(point: str, count: int) -> None:
+    """Sets where this process kills itself: before the count-th flush, or after the count-th of another point."""
+    calls = itertools.count(1)
+
+    def fatal(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            now = next(calls) == count
+            if now and point == "flush":
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = call(*arguments, **options)
+            if now:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return counted
+
+    if point == "iteration":
+        PPO.iterate = fatal(PPO.iterate)  # type: ignore[method-assign]
+    elif point == "flush":
+        os.fsync = fatal(os.fsync)
+    elif point == "rename":
+        Path.replace = fatal(Path.replace)  # type: ignore[method-assign]
