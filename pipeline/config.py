@@ -6,6 +6,7 @@ group's option or a flag is a `UserError` of one line: what was wanted, what cam
 
 import difflib
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -548,6 +549,8 @@ def main(stage: str, run: Callable[[Config], None]) -> None:
             fail(stage, error)
 
     job.__module__ = f"pipeline.{stage}"  # Hydra names the job after it
+    # A sweep's worker processes import the stage: what stands in __main__ would be sent to them by value.
+    run = getattr(importlib.import_module(job.__module__), run.__name__)
     try:
         sys.argv[1:] = _check_arguments(sys.argv[1:], required)
         hydra.main(version_base=HYDRA_VERSION, config_path=str(CONF), config_name="config")(job)()
