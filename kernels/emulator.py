@@ -30,6 +30,11 @@ SANITIZERS = {
 _ENVIRONMENT = {"TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=0"}
 
 
+def flags(sanitizer: str) -> tuple[str, ...]:
+    """The compiler's flags for a program under a sanitizer, `thread` or `memory`."""
+    return (*_FLAGS, *SANITIZERS[sanitizer])
+
+
 def build(
     kernel: Kernel, sanitizer: str, header: Path | None = None, constants: Mapping[str, int] | None = None
 ) -> Path:
@@ -44,7 +49,7 @@ def build(
         f"static void call(void* const* a) {{ {kernel.name}({', '.join(passed)}); }}\n"
         f'#line 1 "emulator.cpp"\n{(compiler.FOLDER / "emulator.cpp").read_text()}'
     )
-    return compiler.compile_library(text, f"{kernel.name}-{sanitizer}", (*_FLAGS, *SANITIZERS[sanitizer]))
+    return compiler.compile_library(text, f"{kernel.name}-{sanitizer}", flags(sanitizer))
 
 
 def run(

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <pthread.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -83,7 +84,10 @@ struct Pool {
 
 std::mutex pool_use;
 Pool* pool = nullptr;  // leaked on purpose: threads may outlive static destructors
-int pool_threads = 1;
+std::atomic<int> pool_threads{1};
+
+// A fork waits for the loop that another thread runs: the child must not inherit a lock that nobody opens.
+const int fork_handlers = pthread_atfork([] { pool_use.lock(); }, [] { pool_use.unlock(); }, [] { pool_use.unlock(); });
 
 }  // namespace
 
