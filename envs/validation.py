@@ -16,7 +16,7 @@ from torch import Tensor
 
 from envs.spec import Box, Discrete, EnvSpec
 from envs.vector import StepOutput, VectorEnv, empty_output
-from kernels.env import episode_seeds
+from kernels.episode_seeds import episode_seeds
 from kernels.errors import UserError
 
 Factory = Callable[[EnvSpec, int, int], VectorEnv]  # (spec, number of environments, run seed)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from envs.spec import Discrete, EnvSpec
 from kernels import env as kernels
+from kernels.episode_seeds import episode_seeds as training_seeds
 from kernels.errors import UserError
 
 
@@ -27,7 +28,7 @@ class VectorEnv(Protocol):
     """N environments with same-step autoreset. All tensors are contiguous and on `device`.
 
     `state()` holds at least `episode_seed` and `episode_index`, both (N,) int64, of the episodes that are being played.
-    Training episodes are numbered 0, 1, 2, ... in each environment; `kernels.env.episode_seeds` gives their seeds.
+    Training episodes are numbered 0, 1, 2, ... in each environment; `kernels.episode_seeds` gives their seeds.
     """
 
     @property
@@ -73,7 +74,7 @@ class NativeVectorEnv:
     Args:
         spec: the environment; its shapes are compiled in, its time limit is not.
         num_envs: N, at least 1.
-        run_seed: 64 bits; environment i's episode k has the seed `kernels.env.episode_seeds(run_seed, i, k)`.
+        run_seed: 64 bits; environment i's episode k has the seed `episode_seeds(run_seed, i, k)`.
         device: where everything lies.
     """
 
@@ -117,7 +118,7 @@ class NativeVectorEnv:
         if episode_seeds is None:
             environment = torch.arange(self.num_envs, dtype=torch.int32, device=self.device)
             zeros = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
-            episode_seeds = kernels.episode_seeds(self._run_seed, environment, zeros)
+            episode_seeds = training_seeds(self._run_seed, environment, zeros)
         state = self._state
         if episode_seeds.shape != state["episode_seed"].shape or episode_seeds.dtype != torch.int64:
             wanted, found = f"int64 ({self.num_envs},)", f"{episode_seeds.dtype} {tuple(episode_seeds.shape)}"

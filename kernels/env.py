@@ -1,12 +1,10 @@
-"""Environment steps and resets, and the seeds of episodes."""
+"""Environment steps and resets."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
-from kernels.episode_seeds import EPISODE_SEEDS
 from kernels.launcher import In, Kernel, Out, Scalar, Size
 
 _CONSTANTS = ("STATE", "OBSERVATION", "ACTIONS", "DISCRETE")
@@ -63,25 +61,6 @@ ENV_STEP_CONTINUOUS = Kernel(
     blocks=_blocks,
     constants=_CONSTANTS,
 )
-
-
-def episode_seeds(run_seed: int, environment: Tensor, episode: Tensor) -> Tensor:
-    """Seeds of training episodes: 62 bits of Philox over (run seed, environment, episode), the two top bits 00.
-
-    Args:
-        run_seed: 64 bits.
-        environment: (N,) int32, index of the environment.
-        episode: (N,) int64, index of the episode within its environment.
-
-    Returns:
-        (N,) int64 bit patterns.
-
-    Raises:
-        ValueError: an array is not as stated.
-    """
-    seeds = torch.empty_like(episode)
-    EPISODE_SEEDS(environment, episode, seeds, run_seed)
-    return seeds
 
 
 def env_reset(

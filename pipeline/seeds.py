@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.env import episode_seeds
+from kernels.episode_seeds import episode_seeds
 from kernels.errors import UserError
 
 SPLITS = ("train", "selection", "held_out")  # in the order of their two top bits

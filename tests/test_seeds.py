@@ -12,7 +12,7 @@ from training import faulty
 
 import envs
 from envs.vector import empty_output
-from kernels.env import episode_seeds
+from kernels.episode_seeds import episode_seeds
 from kernels.errors import UserError
 from pipeline import seeds as product
 

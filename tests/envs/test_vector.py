@@ -10,7 +10,7 @@ import envs
 from envs.validation import Plan, Trajectory, evaluation_seeds, random_actions, record
 from envs.vector import StepOutput, empty_output
 from kernels import compiler
-from kernels.env import episode_seeds
+from kernels.episode_seeds import episode_seeds
 from kernels.errors import UserError
 
 CPU = torch.device("cpu")

@@ -12,8 +12,7 @@ from kernels.episode_seeds import EPISODE_SEEDS, episode_seeds
 
 def run(environment: np.ndarray, episode: np.ndarray, run_seed: int) -> np.ndarray:
     """Seeds (N,) as unsigned 64 bits."""
-    seed = torch.empty(len(episode), dtype=torch.int64)
-    episode_seeds(torch.from_numpy(environment.astype(np.int32)), torch.from_numpy(episode), seed, run_seed)
+    seed = episode_seeds(run_seed, torch.from_numpy(environment.astype(np.int32)), torch.from_numpy(episode))
     return seed.numpy().view(np.uint64)
 
 
