@@ -36,8 +36,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 		echo "make: wanted Python 3.11 or later; got $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12" >&2; exit 2; }
 	@test -x $(BIN)/python || { echo "Creating $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Lockstep [$(EXTRAS)] into $(VENV): some minutes the first time"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@for compiler in $$CXX g++ clang++ c++; do command -v $$compiler >/dev/null && exit; done; \
 		echo "No C++ compiler found: installing the ziglang wheel (411 MB), which holds one"; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
+		$(BIN)/python -m pip install -qq --disable-pip-version-check ziglang
 	@rm -f $(VENV)/installed-* && touch $@

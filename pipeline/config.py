@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import hydra
+import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -380,7 +381,7 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         options = [f"{wanted.rpartition('/')[0]}/{option}".lstrip("/") for option in error.options or []]
         hint = f". Valid: {', '.join(near(wanted, options) or options)}" if options else ""
         raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise UserError(_one_line(error)) from error
 
 
@@ -550,7 +551,9 @@ def main(stage: str, run: Callable[[Config], None]) -> None:
 
     job.__module__ = f"pipeline.{stage}"  # Hydra names the job after it
     # A sweep's worker processes import the stage: what stands in __main__ would be sent to them by value.
-    run = getattr(importlib.import_module(job.__module__), run.__name__)
+    started = getattr(sys.modules["__main__"], "__spec__", None)  # of python -m
+    if started and started.name == job.__module__:
+        run = getattr(importlib.import_module(started.name), run.__name__)
     try:
         sys.argv[1:] = _check_arguments(sys.argv[1:], required)
         hydra.main(version_base=HYDRA_VERSION, config_path=str(CONF), config_name="config")(job)()

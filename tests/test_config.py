@@ -116,7 +116,11 @@ MISTAKES = [
     ("ppo.anneal_lr=yes", "ppo.anneal_lr: wanted true or false", "'yes'"),
     ("ppo.total_steps=1e6", "ppo.total_steps: wanted a whole number", "Write 1000000"),
     ("ppo.total_steps=10", "ppo.total_steps: wanted at least one iteration", "got 10"),
-    ("ppo.num_minibatches=3", "a divisor of num_envs * num_steps = 32 * 64 = 2048; got 3", "Nearest: 2, 4"),
+    (
+        "ppo={num_envs: 32, num_steps: 64, num_minibatches: 3}",
+        "num_envs * num_steps = 32 * 64 = 2048; got 3",
+        "Nearest: 2, 4",
+    ),
     ("ppo.num_envs=0", "ppo.num_envs: wanted a whole number of at least 1", "got 0"),
     ("ppo.lr=1", "got 'ppo.lr'", "Nearest: ppo.learning_rate"),
     ("lr=1", "got 'lr'", "Nearest: ppo.learning_rate"),

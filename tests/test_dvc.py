@@ -108,6 +108,14 @@ def test_training_does_not_depend_on_the_report() -> None:
 # The 16 changes
 # ---------------------------------------------------------------------------------------------------------------------
 
+# The environment's file that the changes start from.
+CARTPOLE = """# @package _global_
+env:
+  name: cartpole
+  max_episode_steps: 500
+ppo:
+  vf_coef: 0.4
+"""
 TRAIN = {"train@1", "train@2"}
 EVALUATE = {"evaluate@1", "evaluate@2"}
 
@@ -122,10 +130,10 @@ class Copy:
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).write_text(text)
 
-    def replace(self, path: str, old: str, new: str) -> None:
-        text = (self.folder / path).read_text()
-        assert text.count(old) == 1, f"{path}: wanted one {old!r}, found {text.count(old)}"
-        (self.folder / path).write_text(text.replace(old, new))
+    def put(self, path: str, key: str, value: str) -> None:
+        text, found = re.subn(rf"^( *(?:- )?{key}:).*$", rf"\1 {value}", (self.folder / path).read_text(), flags=re.M)
+        assert found == 1, f"{path}: wanted one {key}, found {found}"
+        (self.folder / path).write_text(text)
 
     def append(self, path: str, text: str) -> None:
         with (self.folder / path).open("a") as file:
@@ -164,10 +172,10 @@ def make_copy(folder: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     copy = Copy(folder)
     # What the changes start from: two seeds, and a value, an interpolation and a key to change.
-    copy.replace("params.yaml", "[1, 2, 3]", "[1, 2]")
-    copy.replace("conf/ppo/default.yaml", "learning_rate: 2.5e-3", "learning_rate: 0.0003")
-    copy.replace("conf/ppo/default.yaml", "num_envs: 32", "num_envs: ${validate.num_envs}")
-    copy.append("conf/env/cartpole.yaml", "ppo:\n  vf_coef: 0.4\n")
+    copy.write("params.yaml", "overrides: []\nseeds: [1, 2]\n")
+    copy.put("conf/ppo/default.yaml", "learning_rate", "0.0003")
+    copy.put("conf/ppo/default.yaml", "num_envs", "${validate.num_envs}")
+    copy.write("conf/env/cartpole.yaml", CARTPOLE)
     assert copy.compose().returncode == 0
     with chdir(folder), Repo() as repo:
         for output in repo.index.outs:
@@ -193,31 +201,31 @@ def copy(clean: Path, tmp_path: Path) -> Copy:
 
 CHANGES: dict[str, tuple[Callable[[Copy], None], set[str]]] = {
     "nothing": (lambda copy: None, set()),
-    "a value that is read": (lambda copy: copy.replace("conf/ppo/default.yaml", "0.95", "0.9"), TRAIN),
-    "an inactive option file": (lambda copy: copy.replace("conf/env/pendulum.yaml", "gamma: 0.9", "gamma: 0.8"), set()),
+    "a value that is read": (lambda copy: copy.put("conf/ppo/default.yaml", "gae_lambda", "0.123"), TRAIN),
+    "an inactive option file": (lambda copy: copy.put("conf/env/pendulum.yaml", "gamma", "0.8"), set()),
     "another option in the defaults list": (
-        lambda copy: copy.replace("conf/config.yaml", "env: cartpole", "env: pendulum"),
+        lambda copy: copy.put("conf/config.yaml", "env", "pendulum"),
         {"validate", "report"} | TRAIN | EVALUATE,
     ),
-    "a value that no stage reads": (lambda copy: copy.replace("conf/config.yaml", "uri: null", "uri: x"), set()),
+    "a value that no stage reads": (lambda copy: copy.put("conf/config.yaml", "uri", "x"), set()),
     "a comment": (lambda copy: copy.append("conf/ppo/default.yaml", "# a comment\n"), set()),
-    "0.0003 written 3.0e-4": (lambda copy: copy.replace("conf/ppo/default.yaml", "0.0003", "3.0e-4"), set()),
-    "0.0003 written 3e-4": (lambda copy: copy.replace("conf/ppo/default.yaml", "0.0003", "3e-4"), set()),
+    "0.0003 written 3.0e-4": (lambda copy: copy.put("conf/ppo/default.yaml", "learning_rate", "3.0e-4"), set()),
+    "0.0003 written 3e-4": (lambda copy: copy.put("conf/ppo/default.yaml", "learning_rate", "3e-4"), set()),
     "an environment's value": (
-        lambda copy: copy.replace("conf/env/cartpole.yaml", "500", "400"),
+        lambda copy: copy.put("conf/env/cartpole.yaml", "max_episode_steps", "400"),
         {"validate"} | TRAIN | EVALUATE,
     ),
-    "an evaluation's value": (lambda copy: copy.replace("conf/config.yaml", "episodes: 100", "episodes: 50"), EVALUATE),
+    "an evaluation's value": (lambda copy: copy.put("conf/config.yaml", "episodes", "50"), EVALUATE),
     "the source of an interpolation in another file": (
-        lambda copy: copy.replace("conf/config.yaml", "num_envs: 64", "num_envs: 16"),
+        lambda copy: copy.put("conf/config.yaml", "num_envs", "16"),
         {"validate"} | TRAIN,
     ),
     "a training seed": (
-        lambda copy: copy.replace("params.yaml", "[1, 2]", "[1, 2, 3]"),
+        lambda copy: copy.put("params.yaml", "seeds", "[1, 2, 3]"),
         {"train@3", "evaluate@3", "report"},
     ),
     "a new key": (lambda copy: copy.append("conf/env/cartpole.yaml", "  ent_coef: 0.01\n"), TRAIN),
-    "a removed key": (lambda copy: copy.replace("conf/env/cartpole.yaml", "ppo:\n  vf_coef: 0.4\n", ""), TRAIN),
+    "a removed key": (lambda copy: copy.write("conf/env/cartpole.yaml", CARTPOLE.split("ppo:")[0]), TRAIN),
     "a new option file that is not used": (
         lambda copy: copy.write("conf/policy/wide.yaml", "# Wide.\nhidden: [256, 256]\n"),
         set(),
@@ -233,25 +241,25 @@ def test_a_change_re_runs_just_the_stages_it_touches(copy: Copy, change: str) ->
 
 
 def test_an_edit_of_an_option_file_that_was_added_later_and_then_chosen(copy: Copy) -> None:
-    text = (ROOT / "conf/policy/default.yaml").read_text().replace("[64, 64]", "[32, 32]")
-    copy.write("conf/policy/narrow.yaml", text)
-    copy.replace("params.yaml", "overrides: []", "overrides: [policy=narrow]")
+    copy.write("conf/policy/narrow.yaml", (copy.folder / "conf/policy/default.yaml").read_text())
+    copy.put("conf/policy/narrow.yaml", "hidden", "[32, 32]")
+    copy.put("params.yaml", "overrides", "[policy=narrow]")
     assert copy.touched() == TRAIN
     copy.accept()
     assert copy.touched() == set()
-    copy.replace("conf/policy/narrow.yaml", "[32, 32]", "[16, 16]")
+    copy.put("conf/policy/narrow.yaml", "hidden", "[16, 16]")
     assert copy.touched() == TRAIN
 
 
 def test_a_mistake_in_params_yaml_is_one_line_and_leaves_the_composed_file(copy: Copy) -> None:
     composed = (copy.folder / "build/params.yaml").read_text()
-    for old, new, wanted in (
-        ("overrides: []", "overrides: [ppo.lr=0.1]", "'ppo.lr'. Nearest: ppo.learning_rate"),
-        ("[ppo.lr=0.1]", "[env=pendulm]", "'pendulm'. Nearest: pendulum"),
-        ("[env=pendulm]", "[seed=4]", "`seeds`"),
-        ("[seed=4]", "[ppo.gamma=0.9,seed]", "got 'seed'"),
+    for overrides, wanted in (
+        ("[ppo.lr=0.1]", "'ppo.lr'. Nearest: ppo.learning_rate"),
+        ("[env=pendulm]", "'pendulm'. Nearest: pendulum"),
+        ("[seed=4]", "`seeds`"),
+        ("[ppo.gamma=0.9,seed]", "got 'seed'"),
     ):
-        copy.replace("params.yaml", old, new)
+        copy.put("params.yaml", "overrides", overrides)
         done = copy.compose()
         assert done.returncode == 2
         assert wanted in done.stderr
