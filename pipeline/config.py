@@ -424,9 +424,12 @@ def check(
     """
     flat = _flat_file(config_name, config_dir)
     overrides = [f"++{each}" if flat and _is_absent(each, flat) else each for each in overrides]
-    parsed = _named(overrides, flat, multirun or "hydra.mode=MULTIRUN" in overrides)
-    for config in _checked(parsed, config_name, config_dir):
-        _require(config, required)
+    multirun = multirun or "hydra.mode=MULTIRUN" in overrides
+    parsed = _named(overrides, flat, multirun)
+    # A composed file's single run checks its values when it parses them: composing twice would cost half a second.
+    if multirun or not flat:
+        for config in _checked(parsed, config_name, config_dir):
+            _require(config, required)
     return list(overrides)
 
 

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
-import envs
-from kernels import compiler
-from pipeline import checkpoint, evaluation, files, seeds, tracking
 from pipeline import config as configuration
+from pipeline import files, tracking
 from pipeline.config import Config
 
 
@@ -22,6 +19,14 @@ def run(config: Config) -> None:
     out = Path(config.out)
     files.refuse_existing(out, "metrics.json")
     assert config.checkpoint is not None  # config.main requires it
+    row = tracking.Evaluation(config)
+    # Imported here, so that torch's import and the tracking's, seconds each, run side by side.
+    import torch
+
+    import envs
+    from kernels import compiler
+    from pipeline import checkpoint, evaluation, seeds
+
     torch.set_num_threads(1)
     compiler.set_threads(config.device.threads)
     device = torch.device(config.device.resolve())
@@ -34,7 +39,6 @@ def run(config: Config) -> None:
     seeds.prove_split(seeds.evaluation_seeds(chosen.split, chosen.episodes), chosen.split)
     console.print(f"evaluate: {spec.name}, split {chosen.split}, checkpoint {loaded.manifest['sha256'][:12]} verified")
 
-    row = tracking.Evaluation(config)
     played = evaluation.compare(
         loaded.manifest, loaded.tensors["parameters"], spec, chosen, device, lambda line: console.print(f"  {line}")
     )
