@@ -37,6 +37,12 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
+def remove(path: Path) -> None:
+    """Removes the file, if it is there, and what writes of it that were killed midway have left."""
+    for each in (path, *path.parent.glob(f".{path.name}.*")):
+        each.unlink(missing_ok=True)
+
+
 def refuse_existing(folder: Path, name: str) -> None:
     """Raises UserError where `folder` holds results already: nothing that a user made is overwritten."""
     if (folder / name).exists():

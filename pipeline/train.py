@@ -31,7 +31,6 @@ from pipeline.ppo import PPO
 from pipeline.profile import Clock
 from pipeline.progress import TrainingProgress
 
-PARTIAL = "partial.safetensors"
 PARTIAL_SECONDS = 10.0
 PATH = "general"  # torch's autograd for the network, kernels for everything else
 CURVE = (
@@ -53,8 +52,8 @@ def run(config: Config) -> None:
     """Trains and writes `<out>/{checkpoint.safetensors,checkpoint.json,curve.csv,timing.csv,profile.json}`.
 
     Raises:
-        UserError: `out` holds a finished training or an unfinished one of another configuration; numbers that are not
-            finite came up.
+        UserError: `out` holds a finished training already, or a damaged unfinished one; numbers that are not finite
+            came up.
     """
     out = Path(config.out)
     files.refuse_existing(out, checkpoint.MANIFEST)
@@ -63,13 +62,14 @@ def run(config: Config) -> None:
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps)
     identity = {"config_sha256": configuration.sha256(config), "env_spec_sha256": spec.sha256()}
+    partial = out / partial_name(identity)
     facts = provenance.collect(str(device))
 
     policy, flat = build(spec, config.policy, config.seed, device)
     initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
     env = envs.make(spec, config.ppo.num_envs, config.seed, device)
     optimizer = Adam(flat, config.ppo.max_grad_norm)
-    log, tensors, iteration = _read_partial(out / PARTIAL, identity)
+    log, tensors, iteration = _read_partial(partial)
     clock = Clock(device, log.seconds)
     ppo = PPO(config.ppo, env, policy, optimizer, config.seed, clock)
     if tensors:
@@ -79,7 +79,7 @@ def run(config: Config) -> None:
 
     try:
         with tracking.start(config, facts) as row:
-            _iterate(ppo, flat, log, row, out / PARTIAL, identity)
+            _iterate(ppo, flat, log, row, partial)
             manifest: dict[str, Any] = {
                 "step": ppo.steps,
                 "policy_version": ppo.iteration,
@@ -97,21 +97,25 @@ def run(config: Config) -> None:
             files.write(out / "timing.csv", _csv(("step", "wall_s"), log.timing))
             files.write_json(out / "profile.json", profile)
             manifest = checkpoint.save(out, {"parameters": flat.parameters, **ppo.state()}, manifest)
-            (out / PARTIAL).unlink(missing_ok=True)
+            files.remove(partial)
             if tracking.in_sweep():
                 row.evaluation(_selection(config, manifest, flat, spec, device, out), "selection")
             tags = {key: manifest[key] for key in ("params_sha256", "env_spec_sha256", "path")}
             row.finish(tags={"checkpoint_sha256": manifest["sha256"], **tags}, metrics=profile)
     except KeyboardInterrupt:
-        kept = f"goes on from the last {PARTIAL}" if (out / PARTIAL).exists() else "begins again"
-        Console(stderr=True).print(f"train: stopped by Ctrl-C at step {ppo.steps:,}; the same command {kept}")
+        kept = f"goes on from {partial}" if partial.exists() else "begins again"
+        line = f"train: stopped by Ctrl-C at step {ppo.steps:,}; the same command {kept}"
+        Console(stderr=True).print(line, highlight=False, soft_wrap=True)
         raise SystemExit(130) from None
     provenance.write(f"train-{spec.name}-seed-{config.seed}", facts)
 
 
-def _iterate(
-    ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partial: Path, identity: Mapping[str, str]
-) -> None:
+def partial_name(identity: Mapping[str, str]) -> str:
+    """The unfinished training's file in `out`: its own for each configuration, so that none goes on from another's."""
+    return f"partial-{configuration.sha256_of(identity)[:16]}.safetensors"
+
+
+def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partial: Path) -> None:
     saved = time.perf_counter()
     title = f"{ppo.env.spec.name} seed {ppo.run_seed}"
     with TrainingProgress(title, ppo.iterations * ppo.config.batch_size, ppo.steps) as progress:
@@ -124,7 +128,7 @@ def _iterate(
                 progress.update(ppo.steps, metrics["episode_return_mean"])
                 if time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
                     saved = time.perf_counter()
-                    _write_partial(partial, ppo, flat, log, identity)
+                    _write_partial(partial, ppo, flat, log)
 
 
 def _announce(config: Config, ppo: PPO, device: torch.device) -> None:
@@ -157,9 +161,9 @@ def _csv(columns: Sequence[str], rows: Any) -> str:
     return text.getvalue()
 
 
-def _write_partial(path: Path, ppo: PPO, flat: FlatParameters, log: Log, identity: Mapping[str, str]) -> None:
+def _write_partial(path: Path, ppo: PPO, flat: FlatParameters, log: Log) -> None:
     log.seconds = ppo.clock.seconds()
-    state = json.dumps({**identity, "iteration": ppo.iteration, "log": dataclasses.asdict(log)})
+    state = json.dumps({"iteration": ppo.iteration, "log": dataclasses.asdict(log)})
     tensors = {"parameters": flat.parameters, **ppo.state()}
     files.write(path, checkpoint.encode(tensors, {"state": state, "sha256": _partial_sha256(state, tensors)}))
 
@@ -169,7 +173,7 @@ def _partial_sha256(state: str, tensors: Mapping[str, torch.Tensor]) -> str:
     return hashlib.sha256(state.encode() + checkpoint.encode(tensors)).hexdigest()
 
 
-def _read_partial(path: Path, identity: Mapping[str, str]) -> tuple[Log, dict[str, torch.Tensor], int]:
+def _read_partial(path: Path) -> tuple[Log, dict[str, torch.Tensor], int]:
     """The log, tensors and iteration of an unfinished training in this folder; of a new one if there is none."""
     if not path.exists():
         return Log(), {}, 0
@@ -183,12 +187,6 @@ def _read_partial(path: Path, identity: Mapping[str, str]) -> tuple[Log, dict[st
         state = json.loads(text)
     except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
         raise UserError(f"out: wanted an unfinished training in {path}; it is damaged ({error}). Remove it") from error
-    for key, wanted in identity.items():
-        if state[key] != wanted:
-            raise UserError(
-                f"out: wanted an unfinished training of {key} {wanted[:12]}; {path} is of {state[key][:12]}. "
-                "Choose another out=<folder>, go on with its configuration, or remove it"
-            )
     log = state["log"]
     timing = [(int(step), float(wall)) for step, wall in log["timing"]]
     return Log(log["curve"], timing, log["seconds"]), tensors, int(state["iteration"])
