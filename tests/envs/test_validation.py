@@ -1,5 +1,6 @@
 """Every check of an environment, shown a fault that it has to name."""
 
+import random
 from collections.abc import Mapping
 
 import pytest
@@ -154,6 +155,13 @@ class IgnoresRunSeed(Wrapper):
         super().__init__(spec, num_envs, 0)
 
 
+class ResetsUnseeded(Wrapper):
+    """Starts wherever chance has it, whatever the run seed."""
+
+    def __init__(self, spec: EnvSpec, num_envs: int, run_seed: int) -> None:
+        super().__init__(spec, num_envs, random.SystemRandom().getrandbits(62))
+
+
 class SeedsAlike(Wrapper):
     """All environments play the episode of environment 0, whatever they say."""
 
@@ -306,6 +314,7 @@ FAULTS: list[tuple[type[Wrapper], str, str, str]] = [
     (Diverges, "pendulum", "finite", "observation[1]"),
     (RemembersSteps, "pendulum", "determinism", "reward"),
     (IgnoresRunSeed, "cartpole", "seeds", "episode_seed"),
+    (ResetsUnseeded, "cartpole", "determinism", "observation[0]"),
     (SeedsAlike, "pendulum", "seeds", "observation"),
     (RepeatsEpisodes, "cartpole", "resets", "observation[0]"),
     (KeepsSeedAcrossEpisodes, "cartpole", "seeds", "episode_seed"),
