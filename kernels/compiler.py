@@ -7,6 +7,7 @@ renamed, so that two processes may build the same thing at once.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -35,7 +36,9 @@ def find_compiler() -> tuple[str, ...]:
         UserError: there is none.
     """
     if "CXX" in os.environ:
-        command = shlex.split(os.environ["CXX"])
+        command = []
+        with contextlib.suppress(ValueError):  # quotes that are not closed
+            command = shlex.split(os.environ["CXX"])
         if command and shutil.which(command[0]):
             return tuple(command)
         raise UserError(
@@ -45,7 +48,8 @@ def find_compiler() -> tuple[str, ...]:
         if path := shutil.which(name):
             return (path,)
     if util.find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "c++")
+        # Without its C++ library, which the first use would build for minutes and the kernels have no use for.
+        return (sys.executable, "-m", "ziglang", "c++", "-nostdlib++")
     raise UserError(
         "a C++ compiler is needed to build the kernels and none was found. Install one with "
         "`apt-get install g++` (or `dnf install gcc-c++`, `brew install gcc`), or without root `pip install ziglang`"
@@ -97,12 +101,27 @@ def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Pat
         source.write_text(text)
         command = [*find_compiler(), *flags, f"-I{FOLDER}", "-o", str(built), str(source)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
+        if result.returncode != 0 or not built.exists():
+            _expect_compiler(Path(scratch), flags)
             raise RuntimeError(
                 f"{name}: {shlex.join(command)} failed with exit code {result.returncode}:\n{result.stderr}"
             )
         built.replace(target)
     return target
+
+
+def _expect_compiler(scratch: Path, flags: tuple[str, ...]) -> None:
+    """Raises UserError where the compiler cannot build a program that does nothing: then no kernel is at fault."""
+    source, built = scratch / "nothing.cpp", scratch / "nothing"
+    source.write_text("#include <cmath>\nint main() {}\n")
+    command = [*find_compiler(), *flags, "-o", str(built), str(source)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0 or not built.exists():
+        said = next(iter(result.stderr.splitlines()), f"exit code {result.returncode}")
+        raise UserError(
+            f"a C++17 compiler is needed to build the kernels; {shlex.join(find_compiler())} builds not even an empty "
+            f"program ({said}). Name another in CXX, or unset it"
+        )
 
 
 @functools.cache

@@ -21,8 +21,6 @@ DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
 
 #else
 
-#include <cstring>
-
 #define DEVICE static inline __attribute__((always_inline))
 #define DEVICE_MEMBER inline __attribute__((always_inline))
 #define KERNEL static void
@@ -35,7 +33,7 @@ static thread_local Index gridDim{1};
 #ifdef LS_EMULATE
 static thread_local Index threadIdx{0};
 static thread_local Index blockDim{1};
-static void* shared_array(int site, size_t bytes);
+static void* shared_array(int site, unsigned long bytes);
 static void barrier();
 #define SHARED(type, name, count) type(&name)[count] = *(type(*)[count])shared_array(__COUNTER__, sizeof(type[count]))
 #define BARRIER() barrier()
@@ -48,12 +46,12 @@ constexpr Index blockDim{1};
 
 DEVICE float as_float(unsigned bits) {
     float value;
-    memcpy(&value, &bits, sizeof value);
+    __builtin_memcpy(&value, &bits, sizeof value);
     return value;
 }
 DEVICE unsigned as_bits(float value) {
     unsigned bits;
-    memcpy(&bits, &value, sizeof bits);
+    __builtin_memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 DEVICE float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

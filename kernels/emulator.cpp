@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 constexpr int MAX_SHARED = 8;
 
@@ -38,7 +39,7 @@ static void barrier() {
 
 // The block's array of one SHARED, made by the first thread that comes: on the heap, of exactly the declared size, and
 // filled with ones (NaN), as a GPU promises no zeros either.
-static void* shared_array(int site, size_t bytes) {
+static void* shared_array(int site, unsigned long bytes) {
     check(site < MAX_SHARED, "counting shared arrays");
     pthread_mutex_lock(&own_block->mutex);
     void*& array = own_block->shared[site];

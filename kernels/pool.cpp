@@ -1,112 +1,143 @@
 // The host's parallel loop: one pool of threads for the whole process, tasks claimed dynamically.
 //
 // A waiting thread spins for a bounded time and then sleeps, so that a core taken by another process costs little
-// (OpenMP's default spins without end there). Which thread runs which task never enters a result.
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
+// (OpenMP's default spins without end there). Which thread runs which task never enters a result. POSIX threads and the
+// compiler's atomics only: the ziglang wheel would build a whole C++ library for more.
 #include <pthread.h>
-#include <thread>
+#include <stdlib.h>
 #include <unistd.h>
-#include <vector>
 
 namespace {
 
-using Task = void (*)(void* context, int task);
+typedef void (*Task)(void* context, int task);
 
 constexpr int SPINS = 2000;
+constexpr int MAX_WORKERS = 1023;
 
-struct Pool {
-    const pid_t owner = getpid();
-    std::mutex mutex;
-    std::condition_variable wake, done;
-    std::vector<std::thread> workers;
-    std::atomic<long> generation{0};  // counts the loops: a change wakes the workers
-    std::atomic<int> next{0}, active{0};
-    Task task = nullptr;
-    void* context = nullptr;
-    int tasks = 0;
-    bool stop = false;
-
-    void drain() {
-        for (int i = next.fetch_add(1); i < tasks; i = next.fetch_add(1)) task(context, i);
-    }
-
-    void work(long seen) {
-        for (;;) {
-            for (int spin = 0; spin < SPINS && generation.load(std::memory_order_acquire) == seen; spin++)
-                std::atomic_signal_fence(std::memory_order_seq_cst);
-            {
-                std::unique_lock<std::mutex> lock(mutex);
-                wake.wait(lock, [&] { return generation.load() != seen; });
-                seen = generation.load();
-                if (stop) return;
-            }
-            drain();
-            if (active.fetch_sub(1) == 1) {
-                std::lock_guard<std::mutex> lock(mutex);
-                done.notify_one();
-            }
-        }
-    }
-
-    void resize(int threads) {
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            stop = true;
-            generation++;
-        }
-        wake.notify_all();
-        for (auto& worker : workers) worker.join();
-        workers.clear();
-        stop = false;
-        for (int i = 1; i < threads; i++) workers.emplace_back([this, seen = generation.load()] { work(seen); });
-    }
-
-    void run(int count, Task function, void* argument) {
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            task = function;
-            context = argument;
-            tasks = count;
-            next = 0;
-            active = (int)workers.size();
-            generation++;
-        }
-        wake.notify_all();
-        drain();
-        for (int spin = 0; spin < SPINS && active.load(std::memory_order_acquire) != 0; spin++)
-            std::atomic_signal_fence(std::memory_order_seq_cst);
-        std::unique_lock<std::mutex> lock(mutex);
-        done.wait(lock, [&] { return active.load() == 0; });
-    }
+struct Lock {
+    pthread_mutex_t& mutex;
+    explicit Lock(pthread_mutex_t& m) : mutex(m) { pthread_mutex_lock(&mutex); }
+    ~Lock() { pthread_mutex_unlock(&mutex); }
 };
 
-std::mutex pool_use;
+struct Pool {
+    pid_t owner;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake, done;
+    pthread_t workers[MAX_WORKERS];
+    int count;
+    long generation;  // counts the loops: a change wakes the workers
+    int next, active;
+    Task task;
+    void* context;
+    int tasks;
+    bool stop;
+};
+
+Pool* make_pool() {
+    Pool* pool = (Pool*)calloc(1, sizeof(Pool));
+    pool->owner = getpid();
+    pthread_mutex_init(&pool->mutex, nullptr);
+    pthread_cond_init(&pool->wake, nullptr);
+    pthread_cond_init(&pool->done, nullptr);
+    return pool;
+}
+
+void drain(Pool* pool) {
+    for (;;) {
+        const int i = __atomic_fetch_add(&pool->next, 1, __ATOMIC_RELAXED);
+        if (i >= pool->tasks) return;
+        pool->task(pool->context, i);
+    }
+}
+
+void* work(void* argument) {
+    Pool* pool = (Pool*)argument;
+    long seen = 0;  // workers begin at generation 0
+    for (;;) {
+        for (int spin = 0; spin < SPINS && __atomic_load_n(&pool->generation, __ATOMIC_ACQUIRE) == seen; spin++) {
+        }
+        {
+            Lock lock(pool->mutex);
+            while (pool->generation == seen) pthread_cond_wait(&pool->wake, &pool->mutex);
+            seen = pool->generation;
+            if (pool->stop) return nullptr;
+        }
+        drain(pool);
+        if (__atomic_fetch_sub(&pool->active, 1, __ATOMIC_ACQ_REL) == 1) {
+            Lock lock(pool->mutex);
+            pthread_cond_signal(&pool->done);
+        }
+    }
+}
+
+// Wakes the workers; the mutex is held.
+void advance(Pool* pool) {
+    __atomic_store_n(&pool->generation, pool->generation + 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&pool->wake);
+}
+
+void resize(Pool* pool, int threads) {
+    {
+        Lock lock(pool->mutex);
+        pool->stop = true;
+        advance(pool);
+    }
+    for (int i = 0; i < pool->count; i++) pthread_join(pool->workers[i], nullptr);
+    pool->stop = false;
+    pool->generation = 0;
+    pool->count = 0;
+    while (pool->count < threads - 1 && pool->count < MAX_WORKERS)
+        if (pthread_create(&pool->workers[pool->count], nullptr, work, pool) == 0)
+            pool->count++;
+        else
+            break;  // fewer threads than asked for change no result
+}
+
+void run(Pool* pool, int count, Task task, void* context) {
+    {
+        Lock lock(pool->mutex);
+        pool->task = task;
+        pool->context = context;
+        pool->tasks = count;
+        pool->next = 0;
+        pool->active = pool->count;
+        advance(pool);
+    }
+    drain(pool);
+    for (int spin = 0; spin < SPINS && __atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0; spin++) {
+    }
+    Lock lock(pool->mutex);
+    while (__atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0) pthread_cond_wait(&pool->done, &pool->mutex);
+}
+
+pthread_mutex_t pool_use = PTHREAD_MUTEX_INITIALIZER;
 Pool* pool = nullptr;  // leaked on purpose: threads may outlive static destructors
-std::atomic<int> pool_threads{1};
+int pool_threads = 1;
 
 // A fork waits for the loop that another thread runs: the child must not inherit a lock that nobody opens.
-const int fork_handlers = pthread_atfork([] { pool_use.lock(); }, [] { pool_use.unlock(); }, [] { pool_use.unlock(); });
+void lock_pool() { pthread_mutex_lock(&pool_use); }
+void unlock_pool() { pthread_mutex_unlock(&pool_use); }
+const int fork_handlers = pthread_atfork(lock_pool, unlock_pool, unlock_pool);
 
 }  // namespace
 
 extern "C" void set_threads(int threads) {
-    std::lock_guard<std::mutex> lock(pool_use);
-    pool_threads = threads < 1 ? 1 : threads;
-    if (pool && pool->owner == getpid()) pool->resize(pool_threads);
+    Lock lock(pool_use);
+    __atomic_store_n(&pool_threads, threads < 1 ? 1 : threads, __ATOMIC_RELAXED);
+    if (pool && pool->owner == getpid()) resize(pool, pool_threads);
 }
 
 // Runs task(context, 0 .. count - 1). A loop begun while another one runs (from another thread of the program) runs
 // in its own thread; a child after fork() has no workers of its parent's and makes its own.
 extern "C" void parallel_for(int count, Task task, void* context) {
-    if (count > 1 && pool_threads > 1 && pool_use.try_lock()) {
+    if (count > 1 && __atomic_load_n(&pool_threads, __ATOMIC_RELAXED) > 1 && pthread_mutex_trylock(&pool_use) == 0) {
         if (!pool || pool->owner != getpid()) {
-            pool = new Pool;
-            pool->resize(pool_threads);
+            pool = make_pool();
+            resize(pool, pool_threads);
         }
-        pool->run(count, task, context);
-        pool_use.unlock();
+        run(pool, count, task, context);
+        pthread_mutex_unlock(&pool_use);
         return;
     }
     for (int i = 0; i < count; i++) task(context, i);

@@ -16,7 +16,7 @@ from kernels.gae import gae
 SLEEP = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
 
 STRESS = r"""
-#include <cstdio>
+#include <thread>
 static void add(void* context, int task) { ((long*)context)[task] += task; }
 static bool loops(int rounds) {
     for (int round = 1; round <= rounds; round++) {
