@@ -43,8 +43,19 @@ def remove(path: Path) -> None:
         each.unlink(missing_ok=True)
 
 
+def expect_writable(folder: Path) -> None:
+    """Raises UserError where `folder` cannot be made or written to: before the work, not after it."""
+    try:
+        place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise UserError(f"out: wanted a folder to write to; {folder}: {error.strerror}. Give out=<folder>") from error
+
+
 def refuse_existing(folder: Path, name: str) -> None:
     """Raises UserError where `folder` holds results already: nothing that a user made is overwritten."""
+    expect_writable(folder)
     if (folder / name).exists():
         raise UserError(
             f"out: wanted a folder without results; {folder} holds {name} already. "

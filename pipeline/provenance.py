@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
@@ -43,8 +44,11 @@ def collect(device: str) -> dict[str, str]:
 def write(name: str, facts: Mapping[str, str]) -> None:
     """Write `facts` and the time of writing to build/provenance/<name>.json."""
     path = CHECKOUT / "build" / "provenance" / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**facts, "finished": _now()}, indent=2, sort_keys=True) + "\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**facts, "finished": _now()}, indent=2, sort_keys=True) + "\n")
+    except OSError as error:  # a checkout that only others may write to is no reason to end a training
+        print(f"provenance: not kept in {path}: {error.strerror}", file=sys.stderr)
 
 
 def git_state(folder: Path) -> dict[str, str]:

@@ -23,6 +23,7 @@ def run(config: Config) -> None:
         UserError: a check failed; no `validation.json` is left, so that no later stage goes on.
     """
     target = Path(config.out) / "validation.json"
+    files.expect_writable(target.parent)
     target.unlink(missing_ok=True)
     compiler.set_threads(config.device.threads)
     device = torch.device(config.device.resolve())

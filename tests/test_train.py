@@ -403,7 +403,7 @@ def test_the_hash_is_of_what_decides(tmp_path: Path) -> None:
 
 def test_an_out_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match=r"^out: wanted a folder to write curve.csv to; .*/file/out: Not a directory$"):
+    with pytest.raises(UserError, match=r"^out: wanted a folder to write to; .*/file/out: Not a directory\. Give out"):
         product.run(small(tmp_path / "file" / "out"))
     assert (tmp_path / "file").read_text() == "mine"
     shutil.rmtree(tmp_path)
