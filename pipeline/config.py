@@ -10,9 +10,11 @@ import importlib
 import json
 import math
 import os
+import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -175,7 +177,7 @@ def group_options(group: str) -> list[str]:
 class EnvConfig(_Section):
     prefix: ClassVar[str] = "env."
     name: str = _one_of(lambda: group_options("env"))
-    max_episode_steps: int = _whole(1)
+    max_episode_steps: int = _whole(1, below=2**31)  # the kernels count in 32 bits
 
 
 @dataclass(frozen=True)
@@ -212,8 +214,11 @@ class PPOConfig(_Section):
     def __post_init__(self) -> None:
         super().__post_init__()
         batch = f"num_envs * num_steps = {self.num_envs} * {self.num_steps} = {self.batch_size}"
+        if self.batch_size >= 2**31:
+            _refuse("ppo.num_envs", "num_envs * num_steps below 2147483648", self.batch_size)
         if self.batch_size % self.num_minibatches:
-            divisors = [n for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
+            small = [n for n in range(1, math.isqrt(self.batch_size) + 1) if self.batch_size % n == 0]
+            divisors = {*small, *(self.batch_size // n for n in small)}
             nearest = sorted(sorted(divisors, key=lambda n: abs(n - self.num_minibatches))[:2])
             hint = f"Nearest: {', '.join(map(str, nearest))}"
             _refuse("ppo.num_minibatches", f"a divisor of {batch}", self.num_minibatches, hint)
@@ -225,7 +230,7 @@ class PPOConfig(_Section):
 class DeviceConfig(_Section):
     prefix: ClassVar[str] = "device."
     name: str = _one_of(lambda: group_options("device"))
-    threads: int = _whole(0)
+    threads: int = _whole(0, below=1024)
 
     def resolve(self) -> str:
         """The type of the device that training runs on, cpu or cuda. UserError: cuda without a CUDA device."""
@@ -541,11 +546,16 @@ def main(stage: str, run: Callable[[Config], None]) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     required = REQUIRED.get(stage, ())
 
+    begun = False
+
     def job(node: DictConfig) -> None:
+        nonlocal begun
+        begun = True
         try:
-            config = parse(node)
-            _require(config, required)
-            run(config)
+            with _memory():
+                config = parse(node)
+                _require(config, required)
+                run(config)
         except UserError as error:
             # Raised to Hydra, it would be led in by a line of Hydra's; a sweep needs that: its other jobs still run.
             if HydraConfig.get().mode == RunMode.MULTIRUN:
@@ -564,6 +574,24 @@ def main(stage: str, run: Callable[[Config], None]) -> None:
         fail(stage, error)
     except CompactHydraException as error:
         fail(stage, UserError(_one_line(error)))
+    except OSError as error:
+        if begun:
+            raise
+        wanted = "hydra.run.dir (with -m hydra.sweep.dir): wanted a folder to write to"
+        fail(stage, UserError(f"{wanted}; {error.filename}: {error.strerror}. Start in another folder, or give one"))
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """Makes a lack of memory, which NumPy and torch report in their own ways, a user's mistake."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        text = _one_line(error)
+        if not isinstance(error, MemoryError) and not re.search("allocate memory|out of memory", text):
+            raise
+        hint = "Give smaller ppo.num_envs, ppo.num_steps, policy.hidden, validate.num_envs or validate.steps"
+        raise UserError(f"wanted memory for this configuration; {text.split(': ')[-1][:150]}. {hint}") from error
 
 
 def fail(stage: str, error: UserError) -> NoReturn:
