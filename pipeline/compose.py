@@ -31,7 +31,7 @@ def read_params(path: Path) -> tuple[list[str], list[int]]:
     """The `overrides` and `seeds` of params.yaml. Raises UserError where they are not lists of the right kind."""
     try:
         content: Any = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, OmegaConfBaseException, yaml.YAMLError) as error:
+    except (OSError, OmegaConfBaseException, yaml.YAMLError, UnicodeError) as error:
         raise UserError(f"{path.name}: wanted a YAML file; {' '.join(str(error).split())}") from error
     overrides = content.get("overrides") if isinstance(content, dict) else None
     if not isinstance(overrides, list) or not all(isinstance(each, str) for each in overrides):
@@ -61,13 +61,18 @@ def compose(overrides: Sequence[str], seeds: Sequence[int]) -> str:
 
 def write(path: Path, text: str) -> None:
     """Write the whole file or none of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8"
+        ) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(file.name).chmod(0o644)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise UserError(f"wanted a folder to write {path.name} to; {path.parent}: {error.strerror}") from error
 
 
 def run(root: Path) -> None:
