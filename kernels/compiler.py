@@ -25,7 +25,17 @@ from kernels.errors import UserError
 
 FOLDER = Path(__file__).resolve().parent
 # No contraction and no fast-math: one result on any machine. errno is not read by anyone.
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-pthread")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-exceptions",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+)
 
 
 @functools.cache
