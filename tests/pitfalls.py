@@ -1,4 +1,4 @@
-"""`python tests/pitfalls.py`: every fault of PITFALLS.md, both ways: its checks on the product, and with the fault put in.
+"""`python tests/pitfalls.py`: every fault of PITFALLS.md, both ways: on the product, and with the fault put in.
 
 A test that puts a fault in passes only if a check failed; what the check said is printed beside it. The exit code is 1
 where a check did not pass, a fault was not seen, or a test is no longer there.
@@ -93,11 +93,8 @@ def main() -> int:
     Console(width=160, highlight=False).print(table)
     missing = [number for number in NUMBERS if number not in {row.number for row in pitfalls}]
     wrong = [name for name in tests(pitfalls) if not witness.passed.get(name)]
-    seen = sum(len(row.planted) for row in pitfalls)
-    print(
-        f"{len(pitfalls)} faults, {seen} ways to put them in; not in the map: {', '.join(missing) or 'none'}; ", end=""
-    )
-    print(f"not as wanted: {', '.join(wrong) or 'none'}")
+    print(f"{len(pitfalls)} faults, put in {sum(len(row.planted) for row in pitfalls)} times")
+    print(f"Not in the map: {', '.join(missing) or 'none'}. Not as wanted: {', '.join(wrong) or 'none'}")
     return int(bool(missing or wrong or code))
 
 
