@@ -476,7 +476,9 @@ def _parse_override(text: str) -> Override:
         choices = [f"{group}={option}" for group in GROUPS for option in group_options(group)]
         found = [f"{key}=<value>" for key in near(text, KEYS)] if text in KEYS else near(f"x.{text}", choices)
         key, equals, value = text.partition("=")
-        if equals:
+        if equals and text != (trimmed := f"{key.strip()}={value.strip()}"):
+            hint = f"Write {trimmed}, without spaces around ="
+        elif equals:
             hint = f"Put quotes around a value with special characters: \"{key}='{value}'\""
         else:
             hint = f"Nearest: {', '.join(found)}" if found else f"Valid keys: {', '.join(KEYS)}"
@@ -498,6 +500,8 @@ def _check_name(override: Override, flat: Path | None) -> None:
         )
     options = [*group_options(key), *(["null"] if key == "experiment" else [])]
     for text in _value_texts(override):
+        if text.startswith("[") and key != "experiment":
+            _refuse(key, "one option", text, "Hydra would let the last one win; for a sweep give them without brackets")
         for option in text.strip("[]").split(","):
             if option not in options:
                 _refuse(key, f"one of {', '.join(options)}", option, _nearest(option, options))

@@ -150,7 +150,10 @@ def _json(path: Path, *keys: str) -> dict[str, Any]:
 
 
 def _columns(path: Path, required: Sequence[str]) -> dict[str, list[str]]:
-    header, *rows = list(csv.reader(_read(path).splitlines())) or [[]]
+    text = _read(path)
+    if text and not text.endswith("\n"):
+        _refuse(path, "a whole last line", "one without its end", "Make it again")
+    header, *rows = list(csv.reader(text.splitlines())) or [[]]
     for column in required:
         if column not in header:
             _refuse(path, f"the column {column}", f"{', '.join(header) or 'an empty file'}", "Make it again")
