@@ -135,8 +135,16 @@ MISTAKES = [
     ("++ppo.foo=1", "got 'ppo.foo'", "ppo.gamma"),
     ("~ppo.gamma", "ppo.gamma: wanted a value", "Give ppo.gamma=<value>"),
     ("~env", "env: wanted a value", "Give env=<value>"),
-    ("env=cartpol", "one of cartpole, pendulum; got 'cartpol'", "Nearest: cartpole"),
-    ("env.name=cartpol", "one of cartpole, pendulum; got 'cartpol'", "Nearest: cartpole"),
+    (
+        "env=cartpol",
+        "one of acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "Nearest: cartpole",
+    ),
+    (
+        "env.name=cartpol",
+        "one of acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "Nearest: cartpole",
+    ),
     ("env.max_episode_steps=0", "env.max_episode_steps: wanted a whole number of at least 1", "got 0"),
     ("policy=big", "policy: wanted one of default", "'big'"),
     ("policy.hidden=[64,a]", "policy.hidden: wanted a list of widths", "'a'"),

@@ -24,6 +24,8 @@ from pipeline.policy import ActorCritic, Policy, build, empty_action, mode, samp
 
 CPU = torch.device("cpu")
 NAMES = envs.names()
+# Where untrained play of some steps does not always earn the same.
+TELLING = [name for name in NAMES if name not in ("acrobot", "mountain_car")]
 LIMIT = 60
 WRITTEN = ("episodes.csv", "metrics.json")
 
@@ -256,7 +258,7 @@ def test_the_stage_writes_the_same_bytes(trained: dict[str, Path], name: str, tm
     check_metrics(tmp_path / "0", dict(checkpoint.load(trained[name]).manifest), "held_out", True, 130)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TELLING)
 def test_splits_and_sampling(trained: dict[str, Path], name: str, tmp_path: Path) -> None:
     manifest = dict(checkpoint.load(trained[name]).manifest)
     for split in ("held_out", "selection"):
