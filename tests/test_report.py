@@ -26,6 +26,7 @@ FLAGS = [
     "--enable-logging=stderr", "--v=0",
     "--host-resolver-rules=MAP * ~NOTFOUND",
 ]  # fmt: skip
+SCREENSHOTS = configuration.ROOT / "build" / "screenshots"  # kept there, to be looked at
 PLOTS = {
     "return-steps", "return-wall-clock", "evaluation-return", "time-by-phase", "approx-kl", "clip-fraction",
     "clip-fraction-after", "value-loss", "entropy", "explained-variance", "policy-loss", "grad-norm", "learning-rate",
@@ -497,7 +498,7 @@ document.body.append(answer);
 
 
 def browse(page: str, width: int, height: int, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Show `page` in a frame `width` px wide (a window cannot be as narrow as a phone), keep a screenshot in `folder`.
+    """Show `page` in a frame `width` px wide (a window cannot be as narrow as a phone), its screenshot in `folder`.
 
     Returns what MEASURE found and the lines of the browser's console; every request to a host fails and is such a line.
     """
@@ -523,6 +524,8 @@ def test_the_page_reads_well_in_a_browser(
     width: int, height: int, written: tuple[Path, configuration.Config], tmp_path: Path
 ) -> None:
     found, console = browse((written[0] / "report/report.html").read_text(), width, height, tmp_path)
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tmp_path / f"report-{width}.png", SCREENSHOTS)
     assert console == []
     assert found["width"] == width
     assert found["scroll"] <= width, "the page scrolls sideways"
