@@ -30,7 +30,7 @@ from kernels import compiler
 from pipeline import compose, config, provenance, tracking, train
 
 Arrange = Callable[[Path, pytest.MonkeyPatch], Any]
-COMPOSED = ("--config-dir", "composed", "--config-name", "params", "hydra.run.dir=hydra", "hydra.output_subdir=null",
+COMPOSED = ("--run", "--config-dir", "composed", "--config-name", "params", "hydra.run.dir=hydra", "hydra.output_subdir=null",
             "hydra/job_logging=none", "hydra/hydra_logging=none")  # fmt: skip
 
 
