@@ -87,6 +87,11 @@ def _whole(minimum: int, below: int | None = None) -> Any:
     return _field(check)
 
 
+def _optional_whole(minimum: int) -> Any:
+    whole = _whole(minimum).metadata["check"]
+    return _field(lambda key, value: None if value is None else whole(key, value), default=None)
+
+
 def _real(wanted: str, accept: Callable[[float], bool] = lambda value: True) -> Any:
     def check(key: str, value: Any) -> float:
         if not (_is_whole(value) or isinstance(value, float)) or not math.isfinite(value) or not accept(value):
@@ -254,6 +259,22 @@ class EvaluateConfig(_Section):
 
 
 @dataclass(frozen=True)
+class ReplayConfig(_Section):
+    prefix: ClassVar[str] = "replay."
+    split: str = _one_of(lambda: ["held_out", "selection", "train"])
+    episode: int = _whole(0)
+    environment: int | None = _optional_whole(0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.split == "train") != (self.environment is not None):
+            wanted = "one with replay.split=train, to count its episodes in" if self.split == "train" else (
+                "null: only replay.split=train has environments"
+            )  # fmt: skip
+            _refuse("replay.environment", wanted, self.environment)
+
+
+@dataclass(frozen=True)
 class ValidateConfig(_Section):
     prefix: ClassVar[str] = "validate."
     num_envs: int = _whole(1)
@@ -275,6 +296,7 @@ class Config(_Section):
     ppo: PPOConfig
     device: DeviceConfig
     evaluate: EvaluateConfig
+    replay: ReplayConfig
     validate: ValidateConfig
     tracking: TrackingConfig
     seed: int = _whole(0, below=2**63)
@@ -289,6 +311,7 @@ SECTIONS: dict[str, Any] = {
     "ppo": PPOConfig,
     "device": DeviceConfig,
     "evaluate": EvaluateConfig,
+    "replay": ReplayConfig,
     "validate": ValidateConfig,
     "tracking": TrackingConfig,
 }
@@ -541,7 +564,7 @@ def _one_at_a_time(values: Sequence[Sequence[str]]) -> Iterator[list[str]]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 # Keys that have no default and that only these stages need.
-REQUIRED: dict[str, tuple[str, ...]] = {"evaluate": ("checkpoint",)}
+REQUIRED: dict[str, tuple[str, ...]] = {"evaluate": ("checkpoint",), "replay": ("checkpoint",)}
 
 
 def main(stage: str, run: Callable[[Config], None]) -> None:

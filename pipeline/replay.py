@@ -1,0 +1,149 @@
+"""`replay`: one episode again, alone in its environment, step by step; not a stage of the pipeline.
+
+An episode follows from its seed and the policy. A checkpoint's evaluation episodes come out as episodes.csv has them, to
+the bit; a training episode begins as the training saw it, and is played by the policy that the training ended with.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+import envs
+from envs.spec import Discrete, EnvSpec
+from envs.vector import StepOutput, empty_output
+from kernels import compiler
+from kernels.episode_seeds import episode_seeds
+from kernels.errors import UserError
+from pipeline import checkpoint, files, seeds
+from pipeline import config as configuration
+from pipeline.config import Config, PolicyConfig
+from pipeline.policy import Policy, build, empty_action, mode, sample
+
+
+class Step(NamedTuple):
+    """One step of one environment."""
+
+    observation: Tensor  # (D,), what the policy saw
+    action: Tensor  # () or (A,), not clipped
+    out: StepOutput  # of N = 1, what followed
+
+
+def run(config: Config) -> None:
+    """Plays the episode and writes `<out>/episode.csv`.
+
+    Raises:
+        UserError: the checkpoint is damaged or of another environment, or has no such episode; `out` holds a replay
+            already.
+    """
+    out = Path(config.out)
+    files.refuse_existing(out, "episode.csv")
+    assert config.checkpoint is not None  # config.main requires it
+    torch.set_num_threads(1)
+    compiler.set_threads(config.device.threads)
+    device = torch.device(config.device.resolve())
+    loaded = checkpoint.load(Path(config.checkpoint))
+    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    checkpoint.expect_environment(loaded.manifest, spec)
+    run_seed = int(loaded.manifest["config"]["seed"])
+    policy, flat = build(spec, PolicyConfig(**loaded.manifest["config"]["policy"]), run_seed, device)
+    flat.parameters.copy_(loaded.tensors["parameters"])
+
+    listed, row = episode_list(config, run_seed, loaded.tensors)
+    steps = list(play(policy, spec, listed.to(device), row, config.evaluate.deterministic))
+    files.write(out / "episode.csv", episode_csv(spec, steps))
+    last = steps[-1].out
+    end = "terminated" if last.terminated[0] else "truncated"
+    text = f"replay: {spec.name}, {config.replay.split} episode {config.replay.episode}"
+    text += f": return {last.episode_return[0].item()!r}, length {last.episode_length[0].item()}, {end}"
+    Console().print(text, highlight=False, soft_wrap=True)
+
+
+def episode_list(config: Config, run_seed: int, tensors: Mapping[str, Tensor]) -> tuple[Tensor, int]:
+    """The seeds of the list that the episode stands in, (E,) int64, and its place there.
+
+    Args:
+        run_seed: the training's.
+        tensors: the checkpoint's; `env.episode_index` (N,) says which episodes there were.
+
+    Raises:
+        UserError: the list has no such episode.
+    """
+    wanted = config.replay
+    if wanted.split != "train":
+        count = config.evaluate.episodes
+        if wanted.episode >= count:
+            raise UserError(
+                f"replay.episode: wanted one of the evaluation's, below evaluate.episodes={count}; got "
+                f"{wanted.episode}. Give the evaluate.episodes that it was evaluated with"
+            )
+        return seeds.evaluation_seeds(wanted.split, count), wanted.episode
+    index = tensors["env.episode_index"]
+    assert wanted.environment is not None  # ReplayConfig requires it
+    if wanted.environment >= len(index):
+        raise UserError(f"replay.environment: wanted one of {len(index)} environments; got {wanted.environment}")
+    if wanted.episode > (last := int(index[wanted.environment])):
+        raise UserError(
+            f"replay.episode: wanted one that environment {wanted.environment} began in the training, 0 to {last}; got "
+            f"{wanted.episode}"
+        )
+    environment = torch.tensor([wanted.environment], dtype=torch.int32)
+    return episode_seeds(run_seed, environment, torch.tensor([wanted.episode])), 0
+
+
+@torch.no_grad()
+def play(policy: Policy, spec: EnvSpec, listed: Tensor, row: int, deterministic: bool) -> Iterator[Step]:
+    """Steps of episode `row` of a list, alone in its environment.
+
+    The policy sees it in that row of a batch as long as the list, as `evaluation.play` does: a row's bits depend on its
+    place and the batch's size, and on nothing in the other rows.
+
+    Args:
+        listed: (E,) int64 seeds, on the device to play on.
+        deterministic: the most likely action, else the sample that the evaluation draws.
+    """
+    count, device = len(listed), listed.device
+    env, batch = envs.make(spec, 1, 0, device), torch.zeros(count, spec.observation_size, device=device)
+    actions, unused = empty_action(spec, (count,), device), torch.empty(2, count, device=device)
+    observation = torch.empty(1, spec.observation_size, device=device)
+    env.reset(observation, listed[row : row + 1])
+    sampling_key = int(listed[0]) & (1 << 64) - 1
+    for step in range(spec.max_episode_steps):
+        batch[row] = observation[0]
+        parameters = policy.distribution(batch)
+        if deterministic:
+            mode(parameters, actions)
+        else:
+            sample(parameters, actions, unused[0], unused[1], step, sampling_key)
+        action, out = actions[row : row + 1].clone(), empty_output(spec, 1, device)
+        env.step(action, out)
+        yield Step(observation[0], action[0], out)
+        if out.terminated[0] or out.truncated[0]:
+            return
+        observation = out.observation
+
+
+def episode_csv(spec: EnvSpec, steps: list[Step]) -> str:
+    """One row a step: its number from 1, what was seen, done and earned; the last row, what the last step led to."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    many = 1 if isinstance(spec.action, Discrete) else len(spec.action.low)
+    names = ["action"] if many == 1 else [f"action_{k}" for k in range(many)]
+    writer.writerow(["step", *(f"observation_{k}" for k in range(spec.observation_size)), *names, "reward"])
+    for number, (observation, action, out) in enumerate(steps, start=1):
+        writer.writerow([number, *_texts(observation), *_texts(action), *_texts(out.reward)])
+    writer.writerow([len(steps) + 1, *_texts(steps[-1].out.final_observation), *[""] * (many + 1)])
+    return text.getvalue()
+
+
+def _texts(values: Tensor) -> list[Any]:
+    return [repr(value) for value in values.flatten().tolist()]
+
+
+if __name__ == "__main__":
+    configuration.main("replay", run)
