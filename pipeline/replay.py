@@ -1,7 +1,7 @@
 """`replay`: one episode again, alone in its environment, step by step; not a stage of the pipeline.
 
-An episode follows from its seed and the policy. A checkpoint's evaluation episodes come out as episodes.csv has them, to
-the bit; a training episode begins as the training saw it, and is played by the policy that the training ended with.
+An episode follows from its seed and the policy. A checkpoint's evaluation episodes come out as episodes.csv has them,
+bit by bit; a training episode begins as the training saw it, and is played by the policy that the training ended with.
 """
 
 import csv
