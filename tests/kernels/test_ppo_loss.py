@@ -229,10 +229,10 @@ def test_gaussian_fault_is_found(plant: Plant, fault: str) -> None:
         check(257, 3, gaussian=True)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [("sum / (float)count", "sum / (float)P"), ("p < P; p++", "p < P - 1; p++"), ("p * K + k", "k * P + p")],
-)
+SUM_FAULTS = [("sum / (float)count", "sum / (float)P"), ("p < P; p++", "p < P - 1; p++"), ("p * K + k", "k * P + p")]
+
+
+@pytest.mark.parametrize(("right", "wrong"), SUM_FAULTS)
 def test_fault_in_the_sum_is_found(plant: Plant, right: str, wrong: str) -> None:
     plant(SUM, right, wrong)
     with pytest.raises(AssertionError, match="outside"):
