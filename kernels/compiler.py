@@ -123,7 +123,7 @@ def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Pat
 def _expect_compiler(scratch: Path, flags: tuple[str, ...]) -> None:
     """Raises UserError where the compiler cannot build a program that does nothing: then no kernel is at fault."""
     source, built = scratch / "nothing.cpp", scratch / "nothing"
-    source.write_text("#include <cmath>\nint main() {}\n")
+    source.write_text("int main() {}\n")
     command = [*find_compiler(), *flags, "-o", str(built), str(source)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0 or not built.exists():

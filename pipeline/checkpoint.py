@@ -17,7 +17,7 @@ from torch import Tensor
 from envs.spec import EnvSpec
 from kernels.errors import UserError
 from pipeline import files, seeds
-from pipeline.config import sha256_of
+from pipeline.config import PolicyConfig, sha256_of
 
 TENSORS, MANIFEST = "checkpoint.safetensors", "checkpoint.json"
 FORMAT = 1
@@ -123,7 +123,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text())
     except OSError as error:
         raise UserError(f"checkpoint: wanted a folder with {MANIFEST}; {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"checkpoint: wanted JSON; {path}: {error}. {_MEND}") from error
     missing = [key for key in _REQUIRED if not isinstance(manifest, dict) or key not in manifest]
     if missing:
@@ -133,6 +133,15 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if manifest["format"] != FORMAT:
         raise UserError(f"checkpoint: wanted format {FORMAT}; {path} has {manifest['format']!r}. Train again")
     _expect(f"config_sha256 of {path}", sha256_of(manifest["config"]), manifest["config_sha256"])
+    try:
+        PolicyConfig(**manifest["config"]["policy"])
+        well_formed = isinstance(manifest["config"]["seed"], int) and isinstance(manifest["env_spec"], dict)
+    except (TypeError, KeyError, IndexError):
+        well_formed = False
+    if not well_formed:
+        raise UserError(
+            f"checkpoint: wanted config.policy, config.seed and env_spec as a training writes them; {path}. {_MEND}"
+        )
     return manifest
 
 

@@ -19,6 +19,7 @@ import envs
 from kernels.errors import UserError
 from pipeline import checkpoint as product
 from pipeline import evaluate, files, provenance, train
+from pipeline.config import sha256_of
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -301,3 +302,18 @@ def test_json_without_numbers_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json(tmp_path / "file", {"value": float("nan")})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("config", []), ("config", {"seed": 1}), ("config", {"policy": {}, "seed": 1}), ("env_spec", []), ("seeds", "x")],
+)
+def test_a_manifest_of_another_shape_is_refused(folder: Path, key: str, value: object) -> None:
+    """Also where its hashes were made right again."""
+
+    def change(_: dict[str, Tensor], manifest: dict[str, Any]) -> None:
+        manifest[key] = value
+        manifest["config_sha256"] = sha256_of(manifest["config"])
+
+    resave(folder, change)
+    refused(folder)
