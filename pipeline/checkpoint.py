@@ -140,7 +140,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         well_formed = False
     if not well_formed:
         raise UserError(
-            f"checkpoint: wanted config.policy, config.seed and env_spec as a training writes them; {path}. {_MEND}"
+            "checkpoint: wanted config.policy, config.seed and env_spec as a training writes them; "
+            f"{path} has them in another form. {_MEND}"
         )
     return manifest
 
