@@ -134,7 +134,7 @@ AGAIN = r"\. Run `dvc repro`, or that stage by hand"
 
 CONFIGURATION = [
     Typed("a key of another library", "train", "ppo.n_steps=64", r"wanted a key .*'ppo\.n_steps'\. Nearest: ppo\.num_steps.*"),
-    Typed("a key without its section", "evaluate", "episodes=3", r"wanted a key .*'episodes'\. Nearest: evaluate\.episodes"),
+    Typed("a key without its section", "evaluate", "episodes=3", r"wanted a key .*'episodes'\. Nearest: evaluate\.episodes.*"),
     Typed("a space around =", "train", "ppo.gamma = 0.9", r"wanted key=value; got 'ppo\.gamma = 0\.9'\. Write ppo\.gamma=0\.9, without spaces around ="),
     Typed("a file for an experiment", "train", "experiment=my.yaml", r"experiment: wanted one of .*; got 'my\.yaml'.*"),
     Typed("two options of one group", "train", "env=[cartpole,pendulum]", r"env: wanted one option; got '\[cartpole,pendulum\]'\. Hydra would let the last one win; .*"),
