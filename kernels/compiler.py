@@ -84,8 +84,8 @@ def _instruction_set() -> str:
 @functools.cache
 def cache_folder() -> Path:
     """Where builds are kept: $LOCKSTEP_CACHE, else the user's cache folder, else one for this process alone."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lockstep"
-    folder = Path(os.environ.get("LOCKSTEP_CACHE") or default)
+    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "lockstep"
+    folder = Path(os.environ.get("LOCKSTEP_CACHE") or os.path.expanduser(default))  # noqa: PTH111  # without a home: as it is
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -193,10 +193,14 @@ class Kernel:
         device: torch.device | None = None
         for argument, value in zip(self._positional, values, strict=True):
             if isinstance(argument, Scalar):
+                if not isinstance(value, int | float):
+                    raise ValueError(f"{self.name}: {argument.name} must be a number; got {type(value).__name__}")
                 continue
             if not isinstance(value, torch.Tensor):
                 raise ValueError(f"{self.name}: {argument.name} must be a torch tensor; got {type(value).__name__}")
             device = device or value.device
+            if value.numel() >= 2**31:
+                raise ValueError(f"{self.name}: {argument.name} must have under 2**31 elements; got {value.numel()}")
             fits = (
                 value.dtype == _TYPES[argument.dtype][1]
                 and value.dim() == len(argument.shape)

@@ -94,9 +94,13 @@ def _optional_whole(minimum: int) -> Any:
 
 def _real(wanted: str, accept: Callable[[float], bool] = lambda value: True) -> Any:
     def check(key: str, value: Any) -> float:
-        if not (_is_whole(value) or isinstance(value, float)) or not math.isfinite(value) or not accept(value):
+        try:
+            number = float(value) if _is_whole(value) or isinstance(value, float) else math.nan
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number) or not accept(number):
             _refuse(key, wanted, value)
-        return float(value)
+        return number
 
     return _field(check)
 
@@ -200,7 +204,7 @@ class PPOConfig(_Section):
     num_envs: int = _whole(1)
     num_steps: int = _whole(1)
     num_minibatches: int = _whole(1)
-    update_epochs: int = _whole(1)
+    update_epochs: int = _whole(1, below=2**31)
     learning_rate: float = _positive()
     anneal_lr: bool = _flag()
     gamma: float = _fraction()

@@ -51,6 +51,14 @@ def write(name: str, facts: Mapping[str, str]) -> None:
         print(f"provenance: not kept in {path}: {error.strerror}", file=sys.stderr)
 
 
+def sources_sha256() -> str:
+    """SHA-256 of the product's sources, file by file: a training goes on only with those that it began with."""
+    root = Path(__file__).resolve().parent.parent
+    names = sorted(path for folder in ("kernels", "envs", "pipeline") for path in (root / folder).glob("*.*"))
+    contents = (f"{path.relative_to(root)}\0".encode() + path.read_bytes() for path in names if path.is_file())
+    return hashlib.sha256(b"\0".join(contents)).hexdigest()
+
+
 def git_state(folder: Path) -> dict[str, str]:
     """`git_commit`, and `git_dirty`: true where anything but the pipeline's own outputs differs from the commit."""
     commit = _run(["git", "-C", str(folder), "rev-parse", "HEAD"])

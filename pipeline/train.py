@@ -62,7 +62,7 @@ def run(config: Config) -> None:
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps)
     identity = {"config_sha256": configuration.sha256(config), "env_spec_sha256": spec.sha256()}
-    partial = out / partial_name(identity)
+    partial = out / partial_name({**identity, "sources_sha256": provenance.sources_sha256()})
     facts = provenance.collect(str(device))
 
     policy, flat = build(spec, config.policy, config.seed, device)
@@ -93,6 +93,9 @@ def run(config: Config) -> None:
             }
             seconds = clock.seconds()
             profile = {**seconds, "steps_per_second": ppo.steps / seconds["wall"]}
+            files.refuse_existing(
+                out, checkpoint.MANIFEST
+            )  # another training into the same folder may have been faster
             files.write(out / "curve.csv", _csv(CURVE, ([row.get(name) for name in CURVE] for row in log.curve)))
             files.write(out / "timing.csv", _csv(("step", "wall_s"), log.timing))
             files.write_json(out / "profile.json", profile)
@@ -103,15 +106,19 @@ def run(config: Config) -> None:
             tags = {key: manifest[key] for key in ("params_sha256", "env_spec_sha256", "path")}
             row.finish(tags={"checkpoint_sha256": manifest["sha256"], **tags}, metrics=profile)
     except KeyboardInterrupt:
-        kept = f"goes on from {partial}" if partial.exists() else "begins again"
+        kept = f"with out={out} goes on from what it kept" if partial.exists() else "begins again"
         line = f"train: stopped by Ctrl-C at step {ppo.steps:,}; the same command {kept}"
         Console(stderr=True).print(line, highlight=False, soft_wrap=True)
         raise SystemExit(130) from None
     provenance.write(f"train-{spec.name}-seed-{config.seed}", facts)
+    Console().print(f"train: wrote {out}", highlight=False, soft_wrap=True)
 
 
 def partial_name(identity: Mapping[str, str]) -> str:
-    """The unfinished training's file in `out`: its own for each configuration, so that none goes on from another's."""
+    """The unfinished training's file in `out`: its own for each configuration and state of the sources.
+
+    So none goes on from another's, and each is still there when its configuration is trained again.
+    """
     return f"partial-{configuration.sha256_of(identity)[:16]}.safetensors"
 
 

@@ -182,7 +182,7 @@ def test_41_interrupted_and_started_again(
     monkeypatch.setattr(product, "PARTIAL_SECONDS", -1.0)
     check_resume(product, tmp_path, trained, monkeypatch)
     said = capsys.readouterr()
-    assert said.err.startswith("train: stopped by Ctrl-C at step 96; the same command goes on from ")
+    assert said.err.startswith("train: stopped by Ctrl-C at step 96; the same command with out=")
     assert said.err.count("\n") == 1
     assert "going on from step 96" in said.out
 
