@@ -21,7 +21,7 @@ ADAM = Kernel(
         Scalar("beta2", "float32"),
         Scalar("epsilon", "float32"),
     ],
-    blocks=lambda size: -(-size["n"] // 16384),
+    blocks=lambda size: -(-size["n"] // 4096),
 )
 
 
