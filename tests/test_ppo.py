@@ -33,7 +33,7 @@ from pipeline.profile import PHASES, Clock
 CPU = torch.device("cpu")
 CONFIG = PPOConfig(
     total_steps=60, num_envs=4, num_steps=5, num_minibatches=2, update_epochs=3, learning_rate=0.03, anneal_lr=True,
-    gamma=0.9, gae_lambda=0.8, clip_coef=0.02, norm_adv=True, ent_coef=0.03, vf_coef=0.7, max_grad_norm=0.4,
+    gamma=0.9, gae_lambda=0.8, clip_coef=0.02, norm_adv=True, ent_coef=0.03, vf_coef=0.7, max_grad_norm=0.2,
 )  # fmt: skip
 RUN_SEED = 6
 
