@@ -3,10 +3,13 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-PHASES = ("env_step", "transfer", "rollout_forward", "advantage", "minibatch_update", "logging")
+# What is timed, and last what is left of the wall.
+PHASES = ("env_step", "transfer", "rollout_forward", "advantage", "minibatch_update", "logging", "other")
 
 
 class Clock:
@@ -17,10 +20,14 @@ class Clock:
         elapsed: seconds by phase of the training that this one goes on from.
     """
 
-    def __init__(self, device: torch.device, elapsed: dict[str, float] | None = None) -> None:
-        self._seconds = dict.fromkeys(PHASES, 0.0) | {name: (elapsed or {}).get(name, 0.0) for name in PHASES}
+    def __init__(self, device: "torch.device", elapsed: dict[str, float] | None = None) -> None:
+        self._seconds = {name: (elapsed or {}).get(name, 0.0) for name in PHASES[:-1]}
         self._begun = time.perf_counter() - (elapsed or {}).get("wall", 0.0)
-        self._finish: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+        self._finish: Callable[[], None] = lambda: None
+        if device.type == "cuda":
+            import torch  # the report reads the phases' names, and needs none of torch
+
+            self._finish = torch.cuda.synchronize
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

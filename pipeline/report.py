@@ -17,7 +17,8 @@ from pipeline import document, figures, files, statistics
 from pipeline.config import Config, main
 from pipeline.document import Block, Code, Figure, Figures, Fold, Paragraph, Section, Table, Tiles, Verdict
 from pipeline.figures import Curve
-from pipeline.results import PHASES, SeedResult, check_agreement, read_seed, training_configuration
+from pipeline.profile import PHASES
+from pipeline.results import SeedResult, check_agreement, read_seed, training_configuration
 from pipeline.statistics import Interval
 
 

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from kernels.errors import UserError
+from pipeline.profile import PHASES
 from pipeline.statistics import Floats
 
-PHASES = ("env_step", "transfer", "rollout_forward", "advantage", "minibatch_update", "logging", "other")
 CURVES = (
     "episode_return_mean", "approx_kl", "clip_fraction", "value_loss", "policy_loss", "entropy", "explained_variance",
     "grad_norm", "learning_rate",

@@ -37,6 +37,7 @@ from urllib.parse import urlsplit
 from filelock import FileLock
 
 from kernels.errors import UserError
+from pipeline.profile import PHASES
 
 if TYPE_CHECKING:
     from pipeline.config import Config, TrackingConfig
@@ -52,11 +53,9 @@ SECTIONS = {
     "update": ("approx_kl", "clip_fraction", "clip_fraction_after", "explained_variance", "grad_norm", "learning_rate"),
     "time": ("steps_per_second", "wall_s"),
 }
-# Seconds by phase, as in profile.json.
-PHASES = ("env_step", "transfer", "rollout_forward", "advantage", "minibatch_update", "logging", "other", "wall")
 METRIC_NAMES = {
     **{name: f"{section}/{name}" for section, names in SECTIONS.items() for name in names},
-    **{phase: f"time/{phase}_s" for phase in PHASES},
+    **{phase: f"time/{phase}_s" for phase in (*PHASES, "wall")},
 }
 NONFINITE = "update/nonfinite"  # how many values were NaN or infinite, and so left out
 
@@ -239,18 +238,6 @@ class Evaluation:
             parameters=flatten(parameters or {}),
         )
         self._writer.close()
-
-
-def attach_evaluation(
-    config: Config,
-    checkpoint_sha256: str,
-    run_seed: int,
-    metrics: Mapping[str, Any],
-    split: str,
-    parameters: Mapping[str, Any] | None = None,
-) -> None:
-    """`Evaluation(config).attach(...)` in one call, which waits some seconds for MLflow's import."""
-    Evaluation(config).attach(checkpoint_sha256, run_seed, metrics, split, parameters)
 
 
 def start_sweep(tracking: TrackingConfig, overrides: list[str]) -> tuple[str, Run]:

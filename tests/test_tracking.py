@@ -180,7 +180,7 @@ def test_a_long_curve_is_written_whole_in_batches(config: configuration.Config, 
 def test_nothing_is_written_when_tracking_is_off(database: Path) -> None:
     off = configuration.load(["device=cpu", "tracking.enabled=false", "out=unused"])
     train(off)
-    tracking.attach_evaluation(off, "a" * 64, 1, METRICS, "held_out")
+    tracking.Evaluation(off).attach("a" * 64, 1, METRICS, "held_out")
     assert not list(database.parent.iterdir())
 
 
@@ -197,7 +197,7 @@ def test_an_evaluation_goes_to_the_newest_row_of_checkpoint_and_seed(
     for trained, checkpoint in ((config, "a"), (config, "a"), (config, "b"), (other_seed, "a")):
         train(trained, checkpoint * 64)
         time.sleep(0.002)  # rows are ordered by milliseconds
-    tracking.attach_evaluation(config, "a" * 64, 1, METRICS, "held_out")
+    tracking.Evaluation(config).attach("a" * 64, 1, METRICS, "held_out")
     attached = {run for (run,) in rows(database, "SELECT run_uuid FROM metrics WHERE key LIKE 'eval/%'")}
     assert attached == {runs(database)[1][0]}
     values = table(database, "latest_metrics", runs(database)[1][0])
@@ -212,7 +212,7 @@ def test_an_evaluation_goes_to_the_newest_row_of_checkpoint_and_seed(
 
 @pytest.mark.usefixtures("in_process")
 def test_a_checkpoint_without_a_row_gets_one_that_says_so(config: configuration.Config, database: Path) -> None:
-    tracking.attach_evaluation(config, "d" * 64, 5, METRICS, "held_out", {"ppo": {"gamma": 0.9}})
+    tracking.Evaluation(config).attach("d" * 64, 5, METRICS, "held_out", {"ppo": {"gamma": 0.9}})
     ((run, _, status),) = runs(database)
     tags = table(database, "tags")
     assert (status, tags["restored"], tags["checkpoint_sha256"], tags["run_seed"]) == (
@@ -223,7 +223,7 @@ def test_a_checkpoint_without_a_row_gets_one_that_says_so(config: configuration.
     )
     assert table(database, "params") == {"ppo.gamma": "0.9"}
     assert table(database, "metrics", run)["eval/held_out_return_mean"] == 498.5
-    tracking.attach_evaluation(config, "d" * 64, 5, METRICS, "held_out")  # the second time it is there
+    tracking.Evaluation(config).attach("d" * 64, 5, METRICS, "held_out")  # the second time it is there
     assert len(runs(database)) == 1
 
 
