@@ -13,12 +13,12 @@
 //   5      balls left             5 at the start
 //   6      hits                   by the paddle since this ball came; counted up to 12
 //   7..12  rows of the wall       from the bottom up; bit c of the integer is 1 where the brick of column c stands
-// Observation:
-//   0      paddle x               (x - 18) / 18
-//   1      ball x                 (x - 18) / 18, within [-1, 1]
-//   2      ball y                 (y - 12) / 12, within [-1, 1]
-//   3      ball's velocity in x   within [-1.35, 1.35]
-//   4      ball's velocity in y   within [-0.9, 0.9]
+// Observation, lengths in half paddles so that the ball is not lost among a hundred bricks:
+//   0      paddle x               (x - 18) / 3, within [-5, 5]
+//   1      ball x                 (x - 18) / 3, within [-6, 6]
+//   2      ball y                 (y - 12) / 3, within [-4, 4]
+//   3      ball's velocity in x   / 0.3, within [-4.5, 4.5]
+//   4      ball's velocity in y   / 0.3, within [-3, 3]
 //   5      balls left             / 5
 //   6      hits                   / 12
 //   7..114 bricks                 1 where one stands, else 0; row by row from the bottom, each from the left
@@ -135,11 +135,11 @@ struct Environment {
     }
 
     static DEVICE_MEMBER void observe(const float* state, float* observation) {
-        observation[0] = (state[0] - 18.0f) / 18.0f;
-        observation[1] = (state[1] - 18.0f) / 18.0f;
-        observation[2] = (state[2] - 12.0f) / 12.0f;
-        observation[3] = state[3];
-        observation[4] = state[4];
+        observation[0] = (state[0] - 18.0f) / 3.0f;
+        observation[1] = (state[1] - 18.0f) / 3.0f;
+        observation[2] = (state[2] - 12.0f) / 3.0f;
+        observation[3] = state[3] / 0.3f;
+        observation[4] = state[4] / 0.3f;
         observation[5] = state[5] / 5.0f;
         observation[6] = state[6] / 12.0f;
         const float nothing = state[1] - state[1], brick = 1.0f + nothing;

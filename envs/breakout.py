@@ -7,8 +7,8 @@ from pathlib import Path
 from envs.spec import Discrete, EnvSpec
 
 _BRICKS = 6 * 18
-_LOW = (-1.0, -1.0, -1.0, -1.35, -0.9, 0.0, 0.0)
-_HIGH = (1.0, 1.0, 1.0, 1.35, 0.9, 1.0, 1.0)
+_LOW = (-5.0, -6.0, -4.0, -4.5, -3.0, 0.0, 0.0)
+_HIGH = (5.0, 6.0, 4.0, 4.5, 3.0, 1.0, 1.0)
 
 SPEC = EnvSpec(
     name="breakout",

@@ -44,9 +44,8 @@ class Game:
         return [self.paddle, self.x, self.y, self.v_x, self.v_y, self.balls, self.hits, *rows]
 
     def observation(self) -> np.ndarray:
-        middle, scaled = f(18), (f(self.y) - f(12)) / f(12)
-        places = [(f(self.paddle) - middle) / middle, (f(self.x) - middle) / middle, scaled]
-        numbers = [f(self.v_x), f(self.v_y), f(self.balls) / f(5), f(self.hits) / f(12)]
+        places = [(f(self.paddle) - f(18)) / f(3), (f(self.x) - f(18)) / f(3), (f(self.y) - f(12)) / f(3)]
+        numbers = [f(self.v_x) / f(0.3), f(self.v_y) / f(0.3), f(self.balls) / f(5), f(self.hits) / f(12)]
         return np.array([*places, *numbers, *(float(brick in self.wall) for brick in sorted(WALL))], dtype=f)
 
     def launch(self, seed: int, step: int, purpose: int) -> None:
@@ -182,8 +181,8 @@ def test_a_lost_ball_brings_the_next() -> None:
 def test_the_last_ball_ends_the_game() -> None:
     out, _ = after([Game(25.0, 0.25, 0.0, -0.5, balls=1).state()], [NOTHING])
     assert (int(out.terminated[0]), int(out.truncated[0]), float(out.reward[0])) == (1, 0, 0.0)
-    close(out.final_observation[0, :7].tolist(), 0, 7 / 18, -1, 0, -0.5, 0, 0)
-    close(out.observation[0, [0, 1, 2, 4, 5]].tolist(), 0, 0, 0, -0.6, 1)
+    close(out.final_observation[0, :7].tolist(), 0, 7 / 3, -4, 0, -0.5 / 0.3, 0, 0)
+    close(out.observation[0, [0, 1, 2, 4, 5]].tolist(), 0, 0, 0, -2, 1)
 
 
 @pytest.mark.parametrize(("row", "points"), list(enumerate((1.0, 1.0, 4.0, 4.0, 7.0, 7.0))))
@@ -226,7 +225,7 @@ def test_the_last_brick_ends_the_game() -> None:
 def test_observation() -> None:
     game = Game(27.0, 6.0, 0.0, -0.5, paddle=27.0, balls=4, hits=3, wall={(0, 0), (2, 17)})
     out, _ = after([game.state()], [NOTHING])
-    close(out.observation[0, :7].tolist(), 0.5, 0.5, (5.5 - 12) / 12, 0, -0.5, 0.8, 0.25)
+    close(out.observation[0, :7].tolist(), 3, 3, -6.5 / 3, 0, -0.5 / 0.3, 0.8, 0.25)
     assert out.observation[0, 7:].nonzero()[:, 0].tolist() == [0, 2 * 18 + 17]
 
 
