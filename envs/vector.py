@@ -76,6 +76,9 @@ class NativeVectorEnv:
         num_envs: N, at least 1.
         run_seed: 64 bits; environment i's episode k has the seed `episode_seeds(run_seed, i, k)`.
         device: where everything lies.
+
+    Attributes:
+        bounds: of continuous actions, lowest and highest, (A,) float32 each; None for discrete ones.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
@@ -90,7 +93,7 @@ class NativeVectorEnv:
             "ACTIONS": action.n if isinstance(action, Discrete) else len(action.low),
             "DISCRETE": int(discrete),
         }
-        self._bounds = (
+        self.bounds = (
             None
             if isinstance(action, Discrete)
             else (torch.tensor(action.low, device=device), torch.tensor(action.high, device=device))
@@ -102,6 +105,9 @@ class NativeVectorEnv:
             "episode_length": torch.zeros(num_envs, dtype=torch.int32, device=device),
             "episode_return": torch.zeros(num_envs, device=device),
         }
+        self._step = kernels.EnvStep(
+            spec.header, self._constants, self.bounds, self._state, spec.max_episode_steps, run_seed
+        )
 
     def reset(self, observation: Tensor, episode_seeds: Tensor | None = None) -> None:
         """Begins the episodes of the given seeds, or each environment's training episode 0.
@@ -137,16 +143,7 @@ class NativeVectorEnv:
         Raises:
             ValueError: an array is not as stated.
         """
-        kernels.env_step(
-            self.spec.header,
-            self._constants,
-            action,
-            self._bounds,
-            self._state,
-            out,
-            self.spec.max_episode_steps,
-            self._run_seed,
-        )
+        self._step(action, out)
 
     def state(self) -> dict[str, Tensor]:
         """By reference: state (S, N) float32, episode_seed and episode_index (N,) int64, episode_length (N,) int32,

@@ -26,13 +26,13 @@ STEP: dict[str, dict[str, tuple[str, str]]] = {
         "gravity": ("gravity = 9.8f", "gravity = 9.81f"),
         "a pole of its whole length": ("half_length = 0.5f", "half_length = 1.0f"),
         "the new velocity moves the cart": ("state[0] = x + tau * x_dot", "state[0] = x + tau * (x_dot + tau * x_acc)"),
-        "one side of the track has no end": ("state[0] < -x_threshold ||", ""),
+        "one side of the track has no end": ("(state[0] < -x_threshold) |", ""),
         "falls later": ("theta_threshold = 0.20943951023931953f", "theta_threshold = 0.22f"),
     },
     "mountain_car": {
         "gravity": ("gravity = 0.0025f", "gravity = 0.00251f"),
-        "the wall gives back": ("state[0] == min_position && velocity < 0.0f ? 0.0f : velocity", "velocity"),
-        "rolling back through the goal ends": (" && state[1] >= 0.0f", ""),
+        "the wall gives back": ("blend((moved <= min_position) & (velocity < 0.0f), 0.0f, velocity)", "velocity"),
+        "rolling back through the goal ends": (" & (velocity >= 0.0f)", ""),
     },
     "mountain_car_continuous": {
         "power": ("power = 0.0015f", "power = 0.00151f"),
