@@ -286,6 +286,7 @@ def rejax(envs: int, steps: int, watch: Stopwatch) -> None:
 
 
 def pufferlib(envs: int, steps: int, watch: Stopwatch) -> None:
+    os.environ["PATH"] = ""  # where it sees an nvcc, it computes advantages on a GPU
     import torch
     from pufferlib.ocean.cartpole.cartpole import Cartpole
     from pufferlib.pufferl import PuffeRL

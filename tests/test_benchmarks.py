@@ -145,7 +145,7 @@ def test_every_peer_has_pinned_versions_and_a_recipe() -> None:
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as caught:
-        peers.main(arguments)
+        peers.parse(arguments)
     assert caught.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith("peers: ")
