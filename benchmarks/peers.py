@@ -157,7 +157,9 @@ def run_peer(name: str, case: Case, seconds: float, threads: int) -> Run:
     # OpenMP's threads are torch's; NPROC bounds those of XLA.
     limits = {"OMP_NUM_THREADS": str(threads), "NPROC": str(threads)}
     begun = time.perf_counter()
-    output = _call([str(python(name)), "-I", *recipe, f"--seconds={seconds}"], RUN_SECONDS + 10 * seconds, limits)
+    command = [str(python(name)), "-I", *recipe, f"--seconds={seconds}"]
+    # In its own folder: some leave files where they run.
+    output = _call(command, RUN_SECONDS + 10 * seconds, limits, ENVIRONMENTS / name)
     elapsed = time.perf_counter() - begun
     try:
         result = json.loads(output.strip().splitlines()[-1])
@@ -201,12 +203,14 @@ def run_ours(case: Case, iterations: int) -> Run:
     return Run(iterations * case.batch, seconds, elapsed - seconds, {"path": path})
 
 
-def _call(command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None) -> str:
+def _call(
+    command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None, folder: Path = ROOT
+) -> str:
     """The standard output of a command; a failure is told by its reason."""
     try:
         done = subprocess.run(
             command,
-            cwd=ROOT,
+            cwd=folder,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -48,9 +48,12 @@ def test_the_ratio_is_taken_within_a_round() -> None:
     assert [each["peer"]["steps"] for each in summary["rounds"]] == [20, 10, 12]
 
 
-def test_a_peer_is_told_its_case_and_its_threads(peer) -> None:
+def test_a_peer_runs_in_its_folder_and_is_told_its_case_and_its_threads(peer) -> None:
     peer("it", """[ "$OMP_NUM_THREADS$NPROC" = 22 ] || exit 1; echo noise; """ + printing(5))
     assert peers.run_peer("it", CASE, 1.0, threads=2).speed == 5.0
+    peer("litters", "touch here; " + printing(5))
+    peers.run_peer("litters", CASE, 1.0, threads=1)
+    assert (peers.ENVIRONMENTS / "litters" / "here").exists()
     peer("args", 'echo "$*" >&2; exit 1')
     with pytest.raises(PeerError, match=r"-I .*recipes.py args --envs=8 --steps=128 --seconds=1.0"):
         peers.run_peer("args", CASE, 1.0, threads=1)
