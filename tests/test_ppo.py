@@ -196,8 +196,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-# Breakout pays nothing in so few steps: its advantages are differences of values alone, whose rounding normalizing makes
-# as large as they are.
+# Breakout pays nothing in so few steps: its advantages are differences of values alone, and normalizing them makes their
+# rounding as large as they are.
 @pytest.mark.parametrize("name", [name for name in envs.names() if name != "breakout"])
 def test_iterations_equal_their_replay(name: str, case: str) -> None:
     metrics = check_replay(name=name, config=dataclasses.replace(CONFIG, **CASES[case]))  # type: ignore[arg-type]
