@@ -196,7 +196,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-# Breakout pays nothing in so few steps: its advantages are differences of values alone, and normalizing them makes their
+# Breakout pays nothing in so few steps: its advantages are differences of values alone, and normalizing them makes
 # rounding as large as they are.
 @pytest.mark.parametrize("name", [name for name in envs.names() if name != "breakout"])
 def test_iterations_equal_their_replay(name: str, case: str) -> None:
