@@ -137,7 +137,11 @@ def _expect_compiler(scratch: Path, flags: tuple[str, ...]) -> None:
 @functools.cache
 def pool() -> ctypes.CDLL:
     """The library with the process's thread pool."""
-    return ctypes.CDLL(str(compile_library((FOLDER / "pool.cpp").read_text(), "pool")))
+    library = ctypes.CDLL(str(compile_library((FOLDER / "pool.cpp").read_text(), "pool")))
+    library.program_new.restype = ctypes.c_void_p
+    for name in ("program_record", "program_run", "program_free"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+    return library
 
 
 def set_threads(threads: int) -> None:

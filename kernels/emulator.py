@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from kernels import compiler
-from kernels.launcher import In, Kernel, Out, Size, c_type, numpy_type
+from kernels.launcher import Constant, In, Kernel, Out, Size, c_type, numpy_type
 
 _FLAGS = ("-std=c++17", "-g1", "-ffp-contract=off", "-pthread")
 SANITIZERS = {
@@ -36,7 +36,7 @@ def flags(sanitizer: str) -> tuple[str, ...]:
 
 
 def build(
-    kernel: Kernel, sanitizer: str, header: Path | None = None, constants: Mapping[str, int] | None = None
+    kernel: Kernel, sanitizer: str, header: Path | None = None, constants: Mapping[str, Constant] | None = None
 ) -> Path:
     """The program that runs one launch of a kernel under a sanitizer, `thread` or `memory`; g++ or clang++ only."""
     passed = (
@@ -59,7 +59,7 @@ def run(
     threads: int,
     header: Path | None = None,
     timeout: float = 120.0,
-    **constants: int,
+    **constants: Constant,
 ) -> list[torch.Tensor]:
     """Runs one launch with `threads` threads a block and returns what it wrote, one tensor for each Out.
 

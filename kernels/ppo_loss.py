@@ -29,13 +29,13 @@ def _kernel(parameters: str, action_dtype: str, action_shape: tuple[str, ...]) -
             Scalar("vf_coef", "float32"),
         ],
         blocks=lambda size: size["P"],
-        constants=("A", "GAUSSIAN"),
+        constants=("ACTIONS", "DISCRETE"),
         threads=32,
     )
 
 
-CATEGORICAL = _kernel("A", "int32", ("M",))
-GAUSSIAN = _kernel("2A", "float32", ("M", "A"))
+CATEGORICAL = _kernel("ACTIONS", "int32", ("M",))
+GAUSSIAN = _kernel("2ACTIONS", "float32", ("M", "ACTIONS"))
 SUM = Kernel(
     "sum_partials",
     [
@@ -92,5 +92,5 @@ def ppo_loss(
     partials = metrics.new_empty(partitions(len(value)), len(METRICS))
     samples = (index, action, old_log_prob, advantage, returns, shift)
     written = (grad_parameters, grad_value, partials)
-    kernel(parameters, value, *samples, *written, clip_coef, ent_coef, vf_coef, A=width, GAUSSIAN=int(gaussian))
+    kernel(parameters, value, *samples, *written, clip_coef, ent_coef, vf_coef, ACTIONS=width, DISCRETE=int(not gaussian))
     SUM(partials, metrics, len(value))

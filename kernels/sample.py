@@ -18,12 +18,12 @@ def _kernel(parameters: str, action_dtype: str, action_shape: tuple[str, ...]) -
             Scalar("run_seed", "uint64"),
         ],
         blocks=lambda size: -(-size["N"] // 128),
-        constants=("A", "GAUSSIAN"),
+        constants=("ACTIONS", "DISCRETE"),
     )
 
 
-CATEGORICAL = _kernel("A", "int32", ("N",))
-GAUSSIAN = _kernel("2A", "float32", ("N", "A"))
+CATEGORICAL = _kernel("ACTIONS", "int32", ("N",))
+GAUSSIAN = _kernel("2ACTIONS", "float32", ("N", "ACTIONS"))
 
 
 def sample_categorical(
@@ -40,7 +40,7 @@ def sample_categorical(
     Raises:
         ValueError: an array is not as stated.
     """
-    CATEGORICAL(logits, action, log_prob, entropy, step, run_seed, A=logits.shape[-1], GAUSSIAN=0)
+    CATEGORICAL(logits, action, log_prob, entropy, step, run_seed, ACTIONS=logits.shape[-1], DISCRETE=1)
 
 
 def sample_gaussian(
@@ -57,4 +57,4 @@ def sample_gaussian(
     Raises:
         ValueError: an array is not as stated.
     """
-    GAUSSIAN(parameters, action, log_prob, entropy, step, run_seed, A=action.shape[-1], GAUSSIAN=1)
+    GAUSSIAN(parameters, action, log_prob, entropy, step, run_seed, ACTIONS=action.shape[-1], DISCRETE=0)

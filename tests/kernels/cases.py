@@ -155,16 +155,16 @@ CASES: dict[str, Case] = {
         {"run_seed": 2**63 + 5},
     ),
     "sample-categorical": Case(
-        sample.CATEGORICAL, lambda n: {"N": n}, (1, 33, 257), scalars=_DRAW, constants={"A": 5, "GAUSSIAN": 0}
+        sample.CATEGORICAL, lambda n: {"N": n}, (1, 33, 257), scalars=_DRAW, constants={"ACTIONS": 5, "DISCRETE": 1}
     ),
     "sample-gaussian": Case(
-        sample.GAUSSIAN, lambda n: {"N": n}, (1, 33, 257), scalars=_DRAW, constants={"A": 6, "GAUSSIAN": 1}
+        sample.GAUSSIAN, lambda n: {"N": n}, (1, 33, 257), scalars=_DRAW, constants={"ACTIONS": 6, "DISCRETE": 0}
     ),
     "gae": Case(gae.GAE, lambda n: {"N": n, "T": 7}, (1, 33, 257), _FLAGS, {"gamma": 0.99, "gae_lambda": 0.95}),
     "ppo_loss-categorical": _loss(
-        ppo_loss.CATEGORICAL, {"action": integers(4), "old_log_prob": normal(-1.4, 0.3)}, {"A": 4, "GAUSSIAN": 0}
+        ppo_loss.CATEGORICAL, {"action": integers(4), "old_log_prob": normal(-1.4, 0.3)}, {"ACTIONS": 4, "DISCRETE": 1}
     ),
-    "ppo_loss-gaussian": _loss(ppo_loss.GAUSSIAN, {"old_log_prob": normal(-4.0)}, {"A": 3, "GAUSSIAN": 1}),
+    "ppo_loss-gaussian": _loss(ppo_loss.GAUSSIAN, {"old_log_prob": normal(-4.0)}, {"ACTIONS": 3, "DISCRETE": 0}),
     "sum_partials": Case(ppo_loss.SUM, lambda n: {"P": n, "K": 5}, (1, 33, 512), scalars={"count": 700}),
     "advantage_shift": Case(
         advantage_shift.ADVANTAGE_SHIFT,
