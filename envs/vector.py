@@ -76,6 +76,9 @@ class NativeVectorEnv:
         num_envs: N, at least 1.
         run_seed: 64 bits; environment i's episode k has the seed `episode_seeds(run_seed, i, k)`.
         device: where everything lies.
+
+    Attributes:
+        bounds: of continuous actions, lowest and highest, (A,) float32 each; None for discrete ones.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
@@ -90,7 +93,7 @@ class NativeVectorEnv:
             "ACTIONS": action.n if isinstance(action, Discrete) else len(action.low),
             "DISCRETE": int(discrete),
         }
-        self._bounds = (
+        self.bounds = (
             None
             if isinstance(action, Discrete)
             else (torch.tensor(action.low, device=device), torch.tensor(action.high, device=device))
@@ -141,7 +144,7 @@ class NativeVectorEnv:
             self.spec.header,
             self._constants,
             action,
-            self._bounds,
+            self.bounds,
             self._state,
             out,
             self.spec.max_episode_steps,

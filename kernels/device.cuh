@@ -23,6 +23,7 @@ DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
 DEVICE float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float square_root(float a) { return __fsqrt_rn(a); }
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
+DEVICE long long ticks() { return clock64(); }
 
 #else
 
@@ -65,6 +66,18 @@ DEVICE unsigned as_bits(float value) {
 DEVICE float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float square_root(float a) { return __builtin_sqrtf(a); }
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+// A counter that runs evenly, in a unit of its own.
+DEVICE long long ticks() {
+#if defined(__x86_64__)
+    return (long long)__builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    long long count;
+    asm volatile("mrs %0, cntvct_el0" : "=r"(count));
+    return count;
+#else
+    return 0;
+#endif
+}
 
 #endif
 

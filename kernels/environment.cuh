@@ -13,15 +13,7 @@
 // comes from `draws`, all mathematics from math.cuh. The constants come from the Python spec: LS_DISCRETE is 1 or 0,
 // LS_ACTIONS the number of actions or of action dimensions.
 #pragma once
-#include "seeds.cuh"
-
-#if LS_DISCRETE
-typedef int ActionElement;
-constexpr int ACTION_WIDTH = 1;
-#else
-typedef float ActionElement;
-constexpr int ACTION_WIDTH = LS_ACTIONS;
-#endif
+#include "actions.cuh"
 
 // An episode's random words at one step: nothing but its seed and the step enters them.
 struct Draws {

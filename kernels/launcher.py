@@ -22,6 +22,7 @@ from kernels import compiler
 # declared name: (C type, torch dtype, ctypes type of a scalar, NumPy type of a scalar)
 _TYPES: dict[str, tuple[str, torch.dtype | None, Any, Any]] = {
     "float32": ("float", torch.float32, ctypes.c_float, np.float32),
+    "float64": ("double", torch.float64, ctypes.c_double, np.float64),
     "int32": ("int", torch.int32, ctypes.c_int32, np.int32),
     "int64": ("long long", torch.int64, ctypes.c_int64, np.int64),
     "uint8": ("unsigned char", torch.uint8, ctypes.c_uint8, np.uint8),
@@ -135,7 +136,7 @@ class Kernel:
         self._functions: dict[tuple[object, ...], Callable[..., None]] = {}
         self._plans: dict[tuple[object, ...], tuple[Callable[..., None], int, list[int | None]]] = {}
 
-    def __call__(self, *values: torch.Tensor | float, header: Path | None = None, **constants: Constant) -> None:
+    def __call__(self, *values: torch.Tensor | float, header: Path | None = None, **constants: Any) -> None:
         """Checks the arguments and runs the kernel on the arrays' device.
 
         Args:

@@ -15,8 +15,8 @@ KERNEL mlp_rollout(const float* packed,        // (K)
                    const float* action_low,   // (A)
                    const float* action_high,  // (A)
 #endif
-                   float* observation,              // (T + 1, N, D); row 0 is taken from row T
                    ActionElement* action,           // (T, N) or (T, N, ACTION_WIDTH)
+                   float* observation,              // (T + 1, N, D); row 0 is taken from row T
                    float* log_prob,                 // (T, N)
                    float* entropy,                  // (T, N)
                    float* reward,                   // (T, N)
@@ -26,14 +26,17 @@ KERNEL mlp_rollout(const float* packed,        // (K)
                    float* finished_episode_return,  // (T, N)
                    int* finished_episode_length,    // (T, N)
                    int* policy_version,             // (T, N)
+                   long long* spent,                // (tiles, 2): ticks in the network, in the environments
                    int K, int T, int N, int max_episode_steps, unsigned long long run_seed) {
     SHARED_TILE(tile, TILE_SIZE);
     const Range share = block_share(N);
     const int rows = share.end - share.begin;
     load_observations(observation + (long long)T * N * D, share.begin, rows, tile);
     BLOCK_FOR(i, 0, rows * D) observation[share.begin * D + i] = tile[i];
+    long long network = 0, environments = 0, last = ticks();
     for (int t = 0; t < T; t++) {
         forward<0>(packed, rows, tile);
+        const long long answered = ticks();
         BLOCK_FOR(s, 0, rows) {
             const int n = share.begin + s;
             const long long i = (long long)t * N + n;
@@ -86,5 +89,12 @@ KERNEL mlp_rollout(const float* packed,        // (K)
         BARRIER();
         BLOCK_FOR(i, 0, rows * D) observation[((long long)(t + 1) * N + share.begin) * D + i] = tile[i];
         BARRIER();
+        network += answered - last;
+        last = ticks();
+        environments += last - answered;
+    }
+    BLOCK_FOR(only, 0, 1) {
+        spent[2 * (int)blockIdx.x] = network;
+        spent[2 * (int)blockIdx.x + 1] = environments;
     }
 }

@@ -92,5 +92,7 @@ def ppo_loss(
     partials = metrics.new_empty(partitions(len(value)), len(METRICS))
     samples = (index, action, old_log_prob, advantage, returns, shift)
     written = (grad_parameters, grad_value, partials)
-    kernel(parameters, value, *samples, *written, clip_coef, ent_coef, vf_coef, ACTIONS=width, DISCRETE=int(not gaussian))
+    kernel(
+        parameters, value, *samples, *written, clip_coef, ent_coef, vf_coef, ACTIONS=width, DISCRETE=int(not gaussian)
+    )
     SUM(partials, metrics, len(value))

@@ -53,6 +53,7 @@ DEVICE vec operator-(vec a) EACH_LANE(vec, -a.lane[l])
 LANE_COMPARISON(vec, <)
 LANE_COMPARISON(vec, >)
 LANE_COMPARISON(ivec, ==)
+LANE_COMPARISON(ivec, >=)
 LANE_COMPARISON(uvec, ==)
 LANE_COMPARISON(uvec, >=)
 
@@ -69,6 +70,7 @@ DEVICE vec as_float(uvec a) EACH_LANE(vec, as_float(a.lane[l]))
 DEVICE ivec as_int(uvec a) EACH_LANE(ivec, (int)a.lane[l])
 DEVICE uvec as_unsigned(ivec a) EACH_LANE(uvec, (unsigned)a.lane[l])
 DEVICE vec to_float(ivec a) EACH_LANE(vec, (float)a.lane[l])
+DEVICE unsigned lane(uvec a, int l) { return a.lane[l]; }
 DEVICE bool any(ivec mask) { return mask.lane[0] | mask.lane[1] | mask.lane[2] | mask.lane[3]; }
 DEVICE vec load(const float* p) { return *(const vec*)p; }
 DEVICE void store(float* p, vec a) { *(vec*)p = a; }
@@ -121,6 +123,7 @@ DEVICE vec as_float(uvec a) { return (vec)a; }
 DEVICE ivec as_int(uvec a) { return (ivec)a; }
 DEVICE uvec as_unsigned(ivec a) { return (uvec)a; }
 DEVICE vec to_float(ivec a) { return __builtin_convertvector(a, vec); }
+DEVICE unsigned lane(uvec a, int l) { return a[l]; }
 DEVICE bool any(ivec mask) {
     int found = 0;
     for (int l = 0; l < VECTOR; l++) found |= mask[l];

@@ -194,6 +194,7 @@ class PolicyConfig(_Section):
     prefix: ClassVar[str] = "policy."
     hidden: tuple[int, ...] = _wholes(1, "a list of widths, each a whole number of at least 1")
     activation: str = _one_of(lambda: ["tanh", "relu"])
+    shared: bool = _flag()
     log_std_init: float = _real("a number")
 
 
@@ -220,6 +221,10 @@ class PPOConfig(_Section):
         """Samples of one iteration, N * T."""
         return self.num_envs * self.num_steps
 
+    @property
+    def minibatch_size(self) -> int:
+        return self.batch_size // self.num_minibatches
+
     def __post_init__(self) -> None:
         super().__post_init__()
         batch = f"num_envs * num_steps = {self.num_envs} * {self.num_steps} = {self.batch_size}"
@@ -240,6 +245,7 @@ class DeviceConfig(_Section):
     prefix: ClassVar[str] = "device."
     name: str = _one_of(lambda: group_options("device"))
     threads: int = _whole(0, below=1024)
+    fused: bool = _flag()
 
     def resolve(self) -> str:
         """The type of the device that training runs on, cpu or cuda. UserError: cuda without a CUDA device."""
@@ -380,7 +386,8 @@ def to_dict(config: Any) -> dict[str, Any]:
 def decisive(config: Config) -> dict[str, Any]:
     """Every key that can change what training makes, as plain nested values, the device resolved."""
     content = to_dict(config)
-    return {key: content[key] for key in ("env", "policy", "ppo", "seed")} | {"device": config.device.resolve()}
+    path = {"device": config.device.resolve(), "fused": config.device.fused}
+    return {key: content[key] for key in ("env", "policy", "ppo", "seed")} | path
 
 
 def sha256_of(content: Mapping[str, Any]) -> str:

@@ -21,7 +21,8 @@ from kernels.errors import UserError
 from pipeline import seeds
 from pipeline.checkpoint import parameters_sha256
 from pipeline.config import EvaluateConfig, PolicyConfig
-from pipeline.policy import Policy, build, empty_action, mode, sample
+from pipeline.fused import Fused, FusedPolicy, shapes
+from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, sample
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,15 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     return Episodes(returns.cpu(), lengths.cpu(), terminated.cpu())
 
 
+def initial_policy(manifest: Mapping[str, Any], spec: EnvSpec, device: torch.device) -> tuple[Policy, FlatParameters]:
+    """The policy that a training began with, in its flat buffer, answering by the path that trained it."""
+    config = PolicyConfig(**manifest["config"]["policy"])
+    policy, flat = build(spec, config, int(manifest["config"]["seed"]), device)
+    if manifest["path"] == Fused.name:
+        return FusedPolicy(shapes(policy, flat, spec, config), flat), flat
+    return policy, flat
+
+
 def compare(
     manifest: Mapping[str, Any],
     parameters: Tensor,
@@ -88,8 +98,7 @@ def compare(
     Raises:
         UserError: the initial policy or the parameters are not what the manifest says.
     """
-    policy_config = PolicyConfig(**manifest["config"]["policy"])
-    policy, flat = build(spec, policy_config, int(manifest["config"]["seed"]), device)
+    policy, flat = initial_policy(manifest, spec, device)
     found = parameters_sha256(flat.parameters)
     if found != manifest["initial_params_sha256"]:
         raise UserError(

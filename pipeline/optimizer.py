@@ -6,35 +6,53 @@ import torch
 from torch import Tensor
 
 from kernels.adam import BETA1, BETA2, adam
-from kernels.global_norm import global_norm
+from kernels.global_norm import CLIP_SCALE, SQUARES
+from kernels.launcher import partitions
 from pipeline.policy import FlatParameters
 
 
 class Adam:
     """Steps the flat parameters by their flat gradient.
 
+    What changes from step to step lies in arrays, so that the steps of an iteration can be recorded.
+
+    Args:
+        steps: K, of one iteration.
+
     Attributes:
-        norm: (1,) float32, the last gradient's global norm before clipping.
+        norms: (K,) float32, the global norms of the iteration's gradients before clipping.
     """
 
-    def __init__(self, flat: FlatParameters, max_grad_norm: float) -> None:
+    def __init__(self, flat: FlatParameters, max_grad_norm: float, steps: int = 1) -> None:
         self._flat = flat
         self._max_grad_norm = max_grad_norm
         self._first, self._second = torch.zeros_like(flat.parameters), torch.zeros_like(flat.parameters)
         # beta1^t and beta2^t as running products, which round alike on every machine.
         self._powers = torch.ones(2, dtype=torch.float64)
-        self._schedule = flat.parameters.new_empty(3)
-        self.norm, self._scale = flat.parameters.new_empty(1), flat.parameters.new_empty(1)
+        self._schedules = flat.parameters.new_empty(steps, 3)
+        self.norms, self._scale = flat.parameters.new_empty(steps), flat.parameters.new_empty(1)
+        self.squares = flat.parameters.new_empty(partitions(len(flat.parameters)))
 
-    def step(self, learning_rate: float) -> None:
-        """One step on the gradient that lies in the flat buffer, which is zeroed for the next one."""
-        self._powers *= torch.tensor([BETA1, BETA2], dtype=torch.float64)
+    def begin(self, learning_rate: float) -> None:
+        """Prepares the steps of an iteration."""
         power1, power2 = self._powers.tolist()
-        self._schedule.copy_(torch.tensor([learning_rate, 1.0 - power1, 1.0 - power2]))
-        global_norm(self._flat.gradients, self.norm, self._scale, self._max_grad_norm)
+        schedules = []
+        for _ in range(len(self._schedules)):
+            power1, power2 = power1 * BETA1, power2 * BETA2
+            schedules.append((learning_rate, 1.0 - power1, 1.0 - power2))
+        self._powers[0], self._powers[1] = power1, power2
+        self._schedules.copy_(torch.tensor(schedules))
+
+    def step(self, number: int = 0) -> None:
+        """Step `number` of the iteration, on the gradient that lies in the flat buffer."""
+        SQUARES(self._flat.gradients, self.squares)
+        self.step_clipped(number)
+
+    def step_clipped(self, number: int) -> None:
+        """Likewise, where `squares` holds the sums of the gradient's squares already."""
+        CLIP_SCALE(self.squares, self.norms[number : number + 1], self._scale, self._max_grad_norm)
         moments = (self._first, self._second)
-        adam(self._flat.parameters, self._flat.gradients, self._scale, *moments, self._schedule)
-        self._flat.gradients.zero_()
+        adam(self._flat.parameters, self._flat.gradients, self._scale, *moments, self._schedules[number])
 
     def state(self) -> dict[str, Tensor]:
         """All that a later step depends on, by reference: the moments (n,) float32, the powers (2,) float64."""

@@ -16,7 +16,7 @@ from kernels.sample import sample_categorical, sample_gaussian
 from pipeline.config import PolicyConfig
 
 CACHE_LINE = 16  # float32 elements: each layer begins on one
-LOG_STD_RANGE = (-5.0, 2.0)  # an unbounded deviation ends in NaN
+LOG_STD_RANGE = (-5, 2)  # an unbounded deviation ends in NaN
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -31,35 +31,46 @@ class Policy(Protocol):
 
 
 class ActorCritic(nn.Module):
-    """Two separate MLPs, actor and critic; continuous actions have one log standard deviation a dimension."""
+    """Actor and critic, two MLPs or two heads of one; continuous actions have one log standard deviation each."""
 
     def __init__(self, spec: EnvSpec, config: PolicyConfig) -> None:
         super().__init__()
         outputs = spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low)
-        self.actor = _mlp(spec.observation_size, config, outputs)
-        self.critic = _mlp(spec.observation_size, config, 1)
+        inputs = spec.observation_size
+        before, after = (_hidden, _nothing) if config.shared else (_nothing, _hidden)
+        self.trunk = nn.Sequential(*before(inputs, config))
+        self.actor = nn.Sequential(*after(inputs, config), nn.Linear(config.hidden[-1], outputs))
+        self.critic = nn.Sequential(*after(inputs, config), nn.Linear(config.hidden[-1], 1))
         continuous = isinstance(spec.action, Box)
         self.log_std = nn.Parameter(torch.full((outputs,), config.log_std_init)) if continuous else None
 
     def distribution(self, observation: Tensor) -> Tensor:
         """(B, D) to (B, A) logits, or (B, 2A) means and log standard deviations."""
-        output: Tensor = self.actor(observation)
+        output: Tensor = self.actor(self.trunk(observation))
         if self.log_std is None:
             return output
         return torch.cat([output, self.log_std.clamp(*LOG_STD_RANGE).expand_as(output)], dim=-1)
 
     def value(self, observation: Tensor) -> Tensor:
         """(B, D) to (B,)."""
-        output: Tensor = self.critic(observation)
+        output: Tensor = self.critic(self.trunk(observation))
         return output.squeeze(-1)
 
+    def layers(self) -> list[nn.Linear]:
+        """The linear layers in the order of the flat buffer: a shared trunk's, the actor's, the critic's."""
+        return [layer for layer in self.modules() if isinstance(layer, nn.Linear)]
 
-def _mlp(inputs: int, config: PolicyConfig, outputs: int) -> nn.Sequential:
+
+def _hidden(inputs: int, config: PolicyConfig) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for width in config.hidden:
         layers += [nn.Linear(inputs, width), ACTIVATIONS[config.activation]()]
         inputs = width
-    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+    return layers
+
+
+def _nothing(inputs: int, config: PolicyConfig) -> list[nn.Module]:
+    return []
 
 
 class FlatParameters:
@@ -70,6 +81,7 @@ class FlatParameters:
 
     Attributes:
         parameters, gradients: (n,) float32.
+        places: where each parameter begins.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
@@ -84,6 +96,7 @@ class FlatParameters:
                 size += parameter.numel()
         self.parameters = torch.zeros(_next_line(size), device=device)
         self.gradients = torch.zeros_like(self.parameters)
+        self.places = {parameter: begin for parameter, begin, _ in places}
         for parameter, begin, transposed in places:
             own = _view(self.parameters, begin, parameter, transposed)
             own.copy_(parameter.detach())
@@ -105,14 +118,10 @@ def initialize(policy: ActorCritic, run_seed: int) -> None:
     Biases are zero, so that the first policy is near uniform. Source: Huang et al., "The 37 implementation details of
     PPO", 2022, detail 2. The parameters must lie in a flat buffer.
     """
-    number = 0
-    for tower, head_gain in ((policy.actor, 0.01), (policy.critic, 1.0)):
-        layers = [layer for layer in tower if isinstance(layer, nn.Linear)]
-        for layer in layers:
-            gain = head_gain if layer is layers[-1] else math.sqrt(2.0)
-            orthogonal(layer.weight.data.t(), gain, number, run_seed)
-            layer.bias.data.zero_()
-            number += 1
+    heads = {policy.actor[-1]: 0.01, policy.critic[-1]: 1.0}
+    for number, layer in enumerate(policy.layers()):
+        orthogonal(layer.weight.data.t(), heads.get(layer, math.sqrt(2.0)), number, run_seed)
+        layer.bias.data.zero_()
 
 
 def build(

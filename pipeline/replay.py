@@ -20,10 +20,10 @@ from envs.vector import StepOutput, empty_output
 from kernels import compiler
 from kernels.episode_seeds import episode_seeds
 from kernels.errors import UserError
-from pipeline import checkpoint, files, seeds
+from pipeline import checkpoint, evaluation, files, seeds
 from pipeline import config as configuration
-from pipeline.config import Config, PolicyConfig
-from pipeline.policy import Policy, build, empty_action, mode, sample
+from pipeline.config import Config
+from pipeline.policy import Policy, empty_action, mode, sample
 
 
 class Step(NamedTuple):
@@ -51,7 +51,7 @@ def run(config: Config) -> None:
     spec = envs.spec(config.env.name, config.env.max_episode_steps)
     checkpoint.expect_environment(loaded.manifest, spec)
     run_seed = int(loaded.manifest["config"]["seed"])
-    policy, flat = build(spec, PolicyConfig(**loaded.manifest["config"]["policy"]), run_seed, device)
+    policy, flat = evaluation.initial_policy(loaded.manifest, spec, device)
     flat.parameters.copy_(loaded.tensors["parameters"])
 
     listed, row = episode_list(config, run_seed, loaded.tensors)

@@ -20,19 +20,22 @@ from safetensors import SafetensorError, safe_open
 
 import envs
 from envs.spec import EnvSpec
+from envs.vector import NativeVectorEnv
 from kernels import compiler
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
 from pipeline import config as configuration
 from pipeline.config import Config
+from pipeline.fused import Fused, misfit, shapes
+from pipeline.general import General
 from pipeline.optimizer import Adam
-from pipeline.policy import FlatParameters, build
+from pipeline.policy import ActorCritic, FlatParameters, build
 from pipeline.ppo import PPO
+from pipeline.ppo import Path as NetworkPath
 from pipeline.profile import Clock
 from pipeline.progress import TrainingProgress
 
 PARTIAL_SECONDS = 10.0
-PATH = "general"  # torch's autograd for the network, kernels for everything else
 CURVE = (
     "step", "episode_return_mean", "approx_kl", "clip_fraction", "value_loss", "policy_loss", "entropy",
     "explained_variance", "grad_norm", "learning_rate", "clip_fraction_after", "episode_length_mean", "episodes",
@@ -68,14 +71,15 @@ def run(config: Config) -> None:
     policy, flat = build(spec, config.policy, config.seed, device)
     initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
     env = envs.make(spec, config.ppo.num_envs, config.seed, device)
-    optimizer = Adam(flat, config.ppo.max_grad_norm)
+    optimizer = Adam(flat, config.ppo.max_grad_norm, config.ppo.update_epochs * config.ppo.num_minibatches)
+    path, why = choose_path(config, policy, flat, env)
     log, tensors, iteration = _read_partial(partial)
     clock = Clock(device, log.seconds)
-    ppo = PPO(config.ppo, env, policy, optimizer, config.seed, clock)
+    ppo = PPO(config.ppo, env, path, optimizer, config.seed, clock)
     if tensors:
         flat.parameters.copy_(tensors["parameters"])
         ppo.load_state(tensors, iteration)
-    _announce(config, ppo, device)
+    _announce(config, ppo, device, why)
 
     try:
         with tracking.start(config, facts) as row:
@@ -88,7 +92,7 @@ def run(config: Config) -> None:
                 **identity,
                 "env_spec": spec.fields(),
                 "seeds": seeds.closed_form(config.seed, env.state()["episode_index"]),
-                "path": PATH,
+                "path": path.name,
                 "parent": None,
             }
             seconds = clock.seconds()
@@ -138,11 +142,22 @@ def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partia
                     _write_partial(partial, ppo, flat, log)
 
 
-def _announce(config: Config, ppo: PPO, device: torch.device) -> None:
+def choose_path(
+    config: Config, policy: ActorCritic, flat: FlatParameters, env: NativeVectorEnv
+) -> tuple[NetworkPath, str]:
+    """What runs the network, and in words why it is not the fast path."""
+    why = misfit(config.policy, env.device) if config.device.fused else "device.fused=false"
+    if why:
+        return General(policy, flat, env, config.ppo, config.seed), f" ({why})"
+    return Fused(shapes(policy, flat, env.spec, config.policy), flat, env, config.ppo, config.seed), ""
+
+
+def _announce(config: Config, ppo: PPO, device: torch.device, why: str) -> None:
     steps, wanted = ppo.iterations * config.ppo.batch_size, config.ppo.total_steps
     rounding = f" (whole iterations of {wanted:,})" if steps != wanted else ""
     start = f", going on from step {ppo.steps:,}" if ppo.iteration else ""
-    text = f"train: {config.env.name}, seed {config.seed}, {PATH} path on {device}, {steps:,} steps{rounding}{start}"
+    path = f"{ppo.path.name} path{why} on {device}"
+    text = f"train: {config.env.name}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
     Console().print(text, highlight=False, soft_wrap=True)
 
 
