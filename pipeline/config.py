@@ -206,6 +206,7 @@ class PPOConfig(_Section):
     num_steps: int = _whole(1)
     num_minibatches: int = _whole(1)
     update_epochs: int = _whole(1, below=2**31)
+    optimizer: str = _one_of(lambda: ["adam", "muon"])
     learning_rate: float = _positive()
     anneal_lr: bool = _flag()
     gamma: float = _fraction()
@@ -313,6 +314,12 @@ class Config(_Section):
     seeds: tuple[int, ...] = _wholes(0, "a list of different training seeds, each a whole number of at least 0", True)
     out: str = _text("a folder to write to")
     checkpoint: str | None = _text("the folder of a checkpoint, or null", optional=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ppo.optimizer == "muon" and len(self.policy.hidden) < 2:
+            hint = "Give policy.hidden two layers or more: Muon steps the matrices between them"
+            _refuse("ppo.optimizer", "adam, for a single hidden layer", self.ppo.optimizer, hint)
 
 
 SECTIONS: dict[str, Any] = {

@@ -5,6 +5,7 @@ action distribution, `value(observation)` the critic's estimate.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -58,7 +59,16 @@ class ActorCritic(nn.Module):
 
     def layers(self) -> list[nn.Linear]:
         """The linear layers in the order of the flat buffer: a shared trunk's, the actor's, the critic's."""
-        return [layer for layer in self.modules() if isinstance(layer, nn.Linear)]
+        return list(_linear(self))
+
+    def hidden_matrices(self) -> list[Tensor]:
+        """The weights from one hidden layer to the next: neither a first layer's nor a head's."""
+        towers = (self.trunk, self.actor[:-1], self.critic[:-1])
+        return [layer.weight for tower in towers for layer in list(_linear(tower))[1:]]
+
+
+def _linear(module: nn.Module) -> Iterator[nn.Linear]:
+    return (layer for layer in module.modules() if isinstance(layer, nn.Linear))
 
 
 def _hidden(inputs: int, config: PolicyConfig) -> list[nn.Module]:
@@ -96,7 +106,7 @@ class FlatParameters:
                 size += parameter.numel()
         self.parameters = torch.zeros(_next_line(size), device=device)
         self.gradients = torch.zeros_like(self.parameters)
-        self.places = {parameter: begin for parameter, begin, _ in places}
+        self.places: dict[Tensor, int] = {parameter: begin for parameter, begin, _ in places}
         for parameter, begin, transposed in places:
             own = _view(self.parameters, begin, parameter, transposed)
             own.copy_(parameter.detach())

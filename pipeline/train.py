@@ -25,10 +25,10 @@ from kernels import compiler
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
 from pipeline import config as configuration
-from pipeline.config import Config
+from pipeline.config import Config, PPOConfig
 from pipeline.fused import Fused, misfit, shapes
 from pipeline.general import General
-from pipeline.optimizer import Adam
+from pipeline.optimizer import Adam, Muon
 from pipeline.policy import ActorCritic, FlatParameters, build
 from pipeline.ppo import PPO
 from pipeline.ppo import Path as NetworkPath
@@ -71,7 +71,7 @@ def run(config: Config) -> None:
     policy, flat = build(spec, config.policy, config.seed, device)
     initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
     env = envs.make(spec, config.ppo.num_envs, config.seed, device)
-    optimizer = Adam(flat, config.ppo.max_grad_norm, config.ppo.update_epochs * config.ppo.num_minibatches)
+    optimizer = choose_optimizer(config.ppo, policy, flat)
     path, why = choose_path(config, policy, flat, env)
     log, tensors, iteration = _read_partial(partial)
     clock = Clock(device, log.seconds)
@@ -140,6 +140,13 @@ def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partia
                 if time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
                     saved = time.perf_counter()
                     _write_partial(partial, ppo, flat, log)
+
+
+def choose_optimizer(config: PPOConfig, policy: ActorCritic, flat: FlatParameters) -> Adam:
+    steps = config.update_epochs * config.num_minibatches
+    if config.optimizer == "muon":
+        return Muon(flat, policy.hidden_matrices(), config.max_grad_norm, steps)
+    return Adam(flat, config.max_grad_norm, steps)
 
 
 def choose_path(
