@@ -229,3 +229,36 @@ def shuffle(n: int, update: int, epoch: int, run_seed: int) -> list[int]:
         return x
 
     return [landed(i) for i in range(n)]
+
+
+def newton_schulz(matrix: Array, rounds: int = 5) -> Array:
+    """The quintic iteration of Muon (Jordan et al., 2024), from a Frobenius norm of 1; the matrix as it stands."""
+    dtype = matrix.dtype.type
+    x = matrix / (np.sqrt((matrix * matrix).sum()) + dtype(1e-7))
+    for _ in range(rounds):
+        gram = x.T @ x
+        x = dtype(3.4445) * x + x @ (dtype(-4.7750) * gram + dtype(2.0315) * gram @ gram)
+    return x
+
+
+def muon(
+    parameters: Array,
+    gradient: Array,
+    scale: Array,
+    momentum: Array,
+    offset: Array,
+    schedule: Array,
+    inputs: int,
+    outputs: int,
+    beta: float,
+) -> tuple[Array, Array]:
+    """Parameters and momentum after a step on the matrices at `offset`; its length from arXiv:2502.16982, eq. 4."""
+    parameters, momentum = parameters.copy(), momentum.copy()
+    for begin in offset:
+        own = slice(begin, begin + inputs * outputs)
+        g = gradient[own] * scale
+        momentum[own] = beta * momentum[own] + (1 - beta) * g
+        looked_ahead = (beta * momentum[own] + (1 - beta) * g).reshape(inputs, outputs)
+        length = parameters.dtype.type(0.2) * np.sqrt(parameters.dtype.type(max(inputs, outputs)))
+        parameters[own] -= schedule[0] * length * newton_schulz(looked_ahead).reshape(-1)
+    return parameters, momentum

@@ -22,6 +22,7 @@ from kernels import (
     episode_seeds,
     gae,
     global_norm,
+    muon,
     orthogonal,
     philox_words,
     ppo_loss,
@@ -188,6 +189,20 @@ CASES: dict[str, Case] = {
             "schedule": positive,
         },
         {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-5},
+    ),
+    "muon": Case(
+        muon.MUON,
+        lambda m: {"n": 640 * m, "M": m, "S": muon.scratch_size(18, 35)},
+        (1, 2, 3),
+        {
+            "parameters": normal(),
+            "scale": positive,
+            "momentum": normal(),
+            "offset": lambda _, shape: 640 * torch.arange(shape[0], dtype=torch.int32),
+            "schedule": positive,
+        },
+        {"beta": 0.95},
+        {"INPUTS": 18, "OUTPUTS": 35},
     ),
     "shuffle": Case(
         shuffle.SHUFFLE, lambda n: {"n": n}, (1, 33, 4099), scalars={"update": 3, "epoch": 1, "run_seed": 2**63 + 5}

@@ -16,6 +16,7 @@ import test_episode_seeds  # noqa: E402
 import test_gae  # noqa: E402
 import test_global_norm  # noqa: E402
 import test_gymnasium  # noqa: E402
+import test_muon  # noqa: E402
 import test_orthogonal  # noqa: E402
 import test_philox_words  # noqa: E402
 import test_planted_dynamics  # noqa: E402
@@ -45,6 +46,7 @@ PROOFS: dict[str, tuple[str, Sized]] = {
     "squares": ("`global_norm`", [kernel for kernel, *_ in NORM if kernel.name == "squares"]),
     "clip_scale": ("`global_norm`", [kernel for kernel, *_ in NORM if kernel.name == "clip_scale"]),
     "adam": ("`adam`, torch.optim.Adam", test_adam.FAULTS),
+    "muon": ("`muon`, the quintic on singular values", test_muon.FAULTS),
     "shuffle": ("`shuffle`, chi-square of uniformity", [*test_shuffle.FAULTS, "a walk that wraps"]),
     "orthogonal": ("`orthogonal`", test_orthogonal.FAULTS),
 }
