@@ -17,6 +17,7 @@
     float* name = (float*)shared_tile_
 #define BARRIER() __syncthreads()
 #define UNROLL _Pragma("unroll")
+#define UNROLL_TWICE _Pragma("unroll 2")
 
 DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
@@ -52,6 +53,7 @@ constexpr Index blockDim{1};
 #define BARRIER()
 #endif
 #define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_TWICE _Pragma("GCC unroll 2")
 
 DEVICE float as_float(unsigned bits) {
     float value;

@@ -78,10 +78,11 @@ constexpr int GRADIENT_SIZE = GRADIENT_METRICS + padded(METRICS);
 
 // A block's tile, in shared memory: its samples, the layers' activations, the last ones transposed, and rows over
 // samples for the head: outputs (then their gradients), log_std's gradients, metrics, and the recorded numbers.
+constexpr int SAMPLES = 32;  // so few stay in a core's first cache
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-constexpr int SAMPLES = 32, SKEW = 4;  // rows that begin in different banks
+constexpr int SKEW = 4;  // rows that begin in different banks
 #else
-constexpr int SAMPLES = 48, SKEW = 0;
+constexpr int SKEW = 0;
 #endif
 DEVICE constexpr int stride(int layer) { return padded(hidden(layer)) + SKEW; }
 DEVICE constexpr int tile_layer(int layer) {

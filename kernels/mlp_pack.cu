@@ -1,14 +1,23 @@
 // Copies the flat parameters to where the other kernels of the MLP read them: rows on cache lines, and transposes.
 #include "mlp.cuh"
 
+// Row by row, so that what lies in a row moves as one. A padded row ends in zeros.
 template <int T, int L>
 DEVICE_MEMBER void pack_layer(const float* parameters, float* packed) {
     constexpr int I = inputs(L), O = hidden(L), N = padded(O), M = padded(I);
     const float* from = parameters + flat_layer(T, L);
     float *to = packed + packed_layer(T, L), *transpose = packed + packed_transpose(T, L);
-    const Range rows = block_share(I + 1), columns = block_share(L ? O : 0);
-    BLOCK_FOR(i, rows.begin * N, rows.end * N) to[i] = i % N < O ? from[i / N * O + i % N] : 0.0f;
-    BLOCK_FOR(i, columns.begin * M, columns.end * M) transpose[i] = i % M < I ? from[i % M * O + i / M] : 0.0f;
+    const Range rows = block_share(I + 1), lines = block_share(L ? N / LINE : 0);
+    for (int r = rows.begin; r < rows.end; r++)
+        BLOCK_FOR(c, 0, N) to[r * N + c] = c < O ? from[r * O + c] : 0.0f;
+    for (int line = lines.begin; line < lines.end; line++) {
+        const int first = line * LINE;
+        if constexpr (L && I % LINE == 0 && O % LINE == 0)
+            tile_transpose<M, LINE>(from + first, O, transpose + first * M, M);
+        else
+            for (int o = first; o < O && o < first + LINE; o++)
+                BLOCK_FOR(i, 0, M) transpose[o * M + i] = i < I ? from[i * O + o] : 0.0f;
+    }
 }
 
 template <int T, int L = 0>

@@ -32,7 +32,7 @@ DEVICE_MEMBER void register_tile(int m, int n, int K, Left left, const float* ri
     vec sum[ROWS][VECTORS];
     UNROLL for (int r = 0; r < ROWS; r++)
         UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] = init(m + r, n + v * VECTOR);
-    for (int k = 0; k < K; k++) {
+    UNROLL_TWICE for (int k = 0; k < K; k++) {
         vec x[VECTORS];
         UNROLL for (int v = 0; v < VECTORS; v++) x[v] = load(right + k * stride + n + v * VECTOR);
         UNROLL for (int r = 0; r < ROWS; r++) {
