@@ -14,12 +14,14 @@ struct Reduction {
         const int from = begin / LINE, to = from + floats / LINE;
         BLOCK_FOR(line, from > share.begin ? from : share.begin, to < share.end ? to : share.end) {
             float* sum = sums + line * LINE;
-            for (int c = 0; c < LINE; c += VECTOR) {
-                const float* first = partials + line * LINE + c;
-                vec total = load(first);
-                for (int p = 1; p < P; p++) total = total + load(first + (long long)p * Q);
-                store(sum + c, total);
+            const float* partial = partials + line * LINE;
+            vec total[LINE / VECTOR];
+            UNROLL for (int v = 0; v < LINE / VECTOR; v++) total[v] = load(partial + v * VECTOR);
+            for (int p = 1; p < P; p++) {
+                partial += Q;
+                UNROLL for (int v = 0; v < LINE / VECTOR; v++) total[v] = total[v] + load(partial + v * VECTOR);
             }
+            UNROLL for (int v = 0; v < LINE / VECTOR; v++) store(sum + v * VECTOR, total[v]);
             place(line - from, sum);
         }
     }
