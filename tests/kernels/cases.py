@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from compare import poisoned
+from networks import choices, flat_size, network, packed, parameters, with_choices
 from torch import Tensor
 
 import envs
@@ -22,14 +24,17 @@ from kernels import (
     episode_seeds,
     gae,
     global_norm,
+    mlp,
     muon,
     orthogonal,
     philox_words,
     ppo_loss,
     sample,
     shuffle,
+    summary,
 )
-from kernels.launcher import In, Kernel, Out, Scalar, partitions, resolve
+from kernels.launcher import Constant, In, Kernel, Out, Scalar, partitions, resolve
+from kernels.mlp import MLP
 
 Fill = Callable[[torch.Generator, tuple[int, ...]], Tensor]
 
@@ -46,6 +51,19 @@ def integers(high: int, dtype: torch.dtype = torch.int32) -> Fill:
     return lambda generator, shape: torch.randint(high, shape, generator=generator, dtype=torch.int64).to(dtype)
 
 
+def flags(share: float) -> Fill:
+    return lambda generator, shape: (torch.rand(shape, generator=generator) < share).to(torch.uint8)
+
+
+def zeros(_: torch.Generator, shape: tuple[int, ...]) -> Tensor:
+    return torch.zeros(shape)
+
+
+def rows_of_more(more: int) -> Fill:
+    """Different rows of a rollout that holds so many more."""
+    return lambda generator, shape: torch.randperm(shape[0] + more, generator=generator)[: shape[0]].int()
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel's row. An array not in `fill` is normal where it is read, and poison where it is written."""
@@ -55,8 +73,10 @@ class Case:
     rows: tuple[int, ...]  # one, odd, and enough for several blocks
     fill: Mapping[str, Fill] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)
-    constants: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, Constant] = field(default_factory=dict)
     header: Path | None = None
+    gaps: Collection[str] = ()  # outputs of which a part is left as it was
+    ticks: Collection[str] = ()  # outputs that measure time: no result, never the same twice
 
     def arguments(self, rows: int, seed: int = 0) -> list[Any]:
         """Fresh arguments, the same for the same seed."""
@@ -85,7 +105,12 @@ class Case:
 
     def outputs(self, arguments: list[Any]) -> list[Tensor]:
         passed = [a for a in self.kernel.arguments if isinstance(a, In | Scalar)]
-        return [v for a, v in zip(passed, arguments, strict=True) if isinstance(a, Out)]
+        return self.results([v for a, v in zip(passed, arguments, strict=True) if isinstance(a, Out)])
+
+    def results(self, written: Sequence[Tensor]) -> list[Tensor]:
+        """What was written, without what measures time."""
+        outputs = [a for a in self.kernel.arguments if isinstance(a, Out)]
+        return [tensor for a, tensor in zip(outputs, written, strict=True) if a.name not in self.ticks]
 
 
 def _environment(kernel: Kernel, spec: EnvSpec) -> Case:
@@ -132,13 +157,146 @@ def _loss(kernel: Kernel, fill: Mapping[str, Fill], constants: Mapping[str, int]
         lambda n: {"B": n, "M": n + 100, "P": partitions(n)},
         (1, 33, 600),
         fill={
-            "index": lambda g, shape: torch.randperm(shape[0] + 100, generator=g)[: shape[0]].int(),
+            "index": rows_of_more(100),
             "shift": lambda _, shape: torch.tensor([0.1, 0.9]),
             **fill,
         },
         scalars={"clip_coef": 0.2, "ent_coef": 0.01, "vf_coef": 0.5},
         constants=constants,
     )
+
+
+_FUSED_LOSS = {"clip_coef": 0.2, "ent_coef": 0.01, "vf_coef": 0.5}
+
+
+def _fused(
+    kernel: Kernel,
+    net: MLP,
+    sizes: Callable[[int], Mapping[str, int]],
+    rows: tuple[int, ...],
+    fill: Mapping[str, Fill] | None = None,
+    **options: Any,
+) -> Case:
+    """A kernel of the MLP: its parameters are those of a network."""
+    several = isinstance(net.actions, tuple)
+    filled: dict[str, Fill] = {
+        "parameters": lambda *_: parameters(net),
+        "packed": lambda *_: packed(net),
+        "shift": lambda *_: torch.tensor([0.1, 0.9]),
+        "old_log_prob": normal(-1.5, 0.3),
+    }
+    if net.discrete:
+        filled["action"] = lambda g, shape: torch.stack([integers(n)(g, shape[:1]) for n in choices(net)], -1).view(
+            shape
+        )
+    read = {a.name for a in kernel.arguments if isinstance(a, In) and not isinstance(a, Out)}
+    return Case(
+        with_choices(kernel, len(choices(net))) if several else kernel,
+        lambda n: {"K": net.sizes[0], "Q": net.sizes[1], "PARAMETERS": net.sizes[2], "n": flat_size(net), **sizes(n)},
+        rows,
+        {**{name: value for name, value in filled.items() if name in read}, **(fill or {})},
+        constants=net.constants,
+        **options,
+    )
+
+
+def _minibatch(B: int) -> dict[str, int]:
+    return {"B": B, "M": B + 20, "P": mlp.partitions(B)}
+
+
+def _played(name: str, discrete: bool) -> Case:
+    """A rollout of an environment, with episodes of four steps at most."""
+    spec = envs.spec(name)
+    actions = spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low)
+    net = network((9,), spec.observation_size, actions, discrete)
+    kernel = mlp.ROLLOUT[discrete]
+    case = _fused(
+        kernel,
+        net,
+        lambda n: {"T": 3, "N": n, "tiles": mlp.tiles(n)},
+        (1, 7, 33),
+        {
+            "iteration": lambda *_: torch.tensor([5], dtype=torch.int32),
+            "state": normal(),  # many of CartPole's end at once
+            "episode_seed": integers(2**62, torch.int64),
+            "episode_index": integers(9, torch.int64),
+            "episode_length": integers(4),
+            "episode_return": normal(),
+            "observation": normal(),
+            "action_low": lambda _, shape: torch.full(shape, -1.5),
+            "action_high": lambda _, shape: torch.full(shape, 1.5),
+        },
+        scalars={"max_episode_steps": 4, "run_seed": 2**63 + 5},
+        header=spec.header,
+        gaps=("final_observation",),
+        ticks=("spent",),
+    )
+    return replace(case, constants={**case.constants, "STATE": spec.state_size})
+
+
+# The shapes are small, since a build under a sanitizer takes seconds: two layers and two towers once, else one of each.
+_TWO, _CHOICES = network((9, 17)), network((9, 17), actions=(3, 2))
+_GAUSSIAN = network((9,), discrete=False, relu=True, shared=True)
+
+
+def _networks() -> dict[str, Case]:
+    def rows(n: int) -> dict[str, int]:
+        return {"M": n}
+
+    def partial(n: int) -> dict[str, int]:
+        return {"P": n, "R": 3}
+
+    pads = {"packed": zeros}
+    ends = {"terminated": flags(0.05), "truncated": flags(0.95)}
+    reduced = {"samples": 700}
+    metrics = {"clip_coef": 0.2, "ent_coef": 0.01}
+    several, gaussian = mlp.GRADIENT[True], mlp.GRADIENT[False]
+    return {
+        "mlp_sizes": Case(mlp.SIZES, lambda n: {}, (1,), constants=_TWO.constants),
+        "mlp_pack": _fused(mlp.PACK, network((33, 40)), lambda n: {}, (1,), pads, gaps=("packed",)),
+        "mlp_pack-gaussian": _fused(
+            mlp.PACK, network((48, 40), discrete=False, shared=True), lambda n: {}, (1,), pads, gaps=("packed",)
+        ),
+        "mlp_values": _fused(mlp.VALUES, _TWO, rows, (1, 33, 800)),
+        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 800)),
+        "mlp_distribution-gaussian": _fused(mlp.DISTRIBUTION, _GAUSSIAN, rows, (1, 33, 800)),
+        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 960), ends, gaps=("value",)),
+        "mlp_gradient": _fused(
+            several,
+            _CHOICES,
+            _minibatch,
+            (1, 33, 250),
+            {"index": rows_of_more(20)},
+            scalars=_FUSED_LOSS,
+            gaps=("partials",),
+        ),
+        "mlp_gradient-gaussian": _fused(
+            gaussian,
+            _GAUSSIAN,
+            _minibatch,
+            (1, 33, 250),
+            {"index": rows_of_more(20)},
+            scalars=_FUSED_LOSS,
+            gaps=("partials",),
+        ),
+        "mlp_policy_metrics": _fused(
+            mlp.POLICY_METRICS[True],
+            network((9,)),
+            _minibatch,
+            (1, 33, 250),
+            {"index": rows_of_more(20)},
+            scalars=metrics,
+        ),
+        "mlp_reduce": _fused(mlp.REDUCE, _CHOICES, partial, (1, 33, 7), {"gradient": zeros}, scalars=reduced),
+        "mlp_reduce-gaussian": _fused(mlp.REDUCE, _GAUSSIAN, partial, (1, 33, 7), {"gradient": zeros}, scalars=reduced),
+        "mlp_rollout-cartpole": _played("cartpole", True),
+        "mlp_rollout-pendulum": _played("pendulum", False),
+    }
+
+
+def _sums(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
+    """Sums over parts of a rollout: of counts and squares, so that no mean is NaN."""
+    return torch.rand(shape, generator=generator, dtype=torch.float64) + torch.tensor([1.0, 1, 1, 0, 9, 0, 9, 1])
 
 
 _DRAW = {"step": 7, "run_seed": 2**63 + 5}
@@ -169,9 +327,9 @@ CASES: dict[str, Case] = {
     "sum_partials": Case(ppo_loss.SUM, lambda n: {"P": n, "K": 5}, (1, 33, 512), scalars={"count": 700}),
     "advantage_shift": Case(
         advantage_shift.ADVANTAGE_SHIFT,
-        lambda n: {"B": n, "M": n + 100},
+        lambda n: {"K": 3, "B": n, "M": 3 * n},
         (1, 33, 600),
-        {"index": lambda g, shape: torch.randperm(shape[0] + 100, generator=g)[: shape[0]].int()},
+        {"indices": lambda g, shape: torch.randperm(math.prod(shape), generator=g).view(shape).int()},
     ),
     "squares": Case(global_norm.SQUARES, lambda n: {"n": n, "P": partitions(n)}, (1, 33, 600)),
     "clip_scale": Case(
@@ -205,7 +363,11 @@ CASES: dict[str, Case] = {
         {"INPUTS": 18, "OUTPUTS": 35},
     ),
     "shuffle": Case(
-        shuffle.SHUFFLE, lambda n: {"n": n}, (1, 33, 4099), scalars={"update": 3, "epoch": 1, "run_seed": 2**63 + 5}
+        shuffle.SHUFFLE,
+        lambda n: {"n": n},
+        (1, 33, 4099),
+        {"iteration": lambda *_: torch.tensor([3], dtype=torch.int32)},
+        {"epoch": 1, "run_seed": 2**63 + 5},
     ),
     "orthogonal": Case(
         orthogonal.ORTHOGONAL,
@@ -213,6 +375,16 @@ CASES: dict[str, Case] = {
         (1, 5, 9),
         scalars={"gain": 1.5, "layer": 2, "run_seed": 2**63 + 5},
     ),
+    "rollout_sums": Case(
+        summary.ROLLOUT_SUMS,
+        lambda n: {"X": 5 * n + 3, "M": n, "V": n + 3, "P": min(n, 3)},
+        (1, 33, 600),
+        {**_FLAGS, "episode_length": integers(500)},
+    ),
+    "summary": Case(
+        summary.SUMMARY, lambda n: {"P": n, "K": n, "W": 5}, (1, 7, 33), {"partials": _sums}, {"samples": 700}
+    ),
+    **_networks(),
     **_environments(),
 }
 

@@ -50,7 +50,7 @@ def emulate(case: Case, rows: int, sanitizer: str, threads: int, **options: Any)
         **options,
         **case.constants,
     )
-    return [output.numpy().tobytes() for output in outputs]
+    return [output.numpy().tobytes() for output in case.results(outputs)]
 
 
 def product(case: Case, rows: int) -> list[bytes]:
