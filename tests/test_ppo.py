@@ -7,7 +7,10 @@ as `eager`, where they run one by one.
 import copy
 import ctypes
 import dataclasses
+import gc
 import math
+import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -99,10 +102,7 @@ def begin(
     bound = {key: lambda self, *rest, method=method: method(own, self, *rest) for key, method in methods.items()}
     runner = type(own.__name__, (own,), bound | ({"prepared": lambda self, work: work} if path == "eager" else {}))
     network = actor_critic if path == "general" else fused_path.shapes(actor_critic, flat, spec, policy)
-    if path == "general":
-        run = runner(network, flat, env, config, run_seed)
-    else:
-        run = runner(network, flat, env, config, run_seed)
+    run = runner(network, flat, env, config, run_seed)
     ppo = parts.ppo.PPO(config, env, run, optimizer, run_seed, Clock(CPU))
     if name == "cartpole" and spec.name == name and config.num_envs == 4:
         state = env.state()
@@ -228,7 +228,7 @@ def replay(
 
 def check_replay(
     path: str, name: str = "cartpole", config: PPOConfig = CONFIG, parts: Parts = Parts(), policy: PolicyConfig = POLICY
-) -> dict[str, float]:
+) -> list[dict[str, float]]:
     """Three iterations (the last two start from a policy that has learned), and the same in float64, side by side."""
     training = begin(path, name, config, parts=parts, policy=policy)
     ppo, model = training.ppo, copy.deepcopy(training.policy).double()
@@ -242,10 +242,11 @@ def check_replay(
 
     training.optimizer.step_clipped = spy  # type: ignore[method-assign]
     collected = False
-    metrics: dict[str, float] = {}
+    told = []
     for iteration in range(ppo.iterations):
         found.clear()
         metrics = ppo.iterate()
+        told.append(metrics)
         rollout = ppo.rollout
         collected |= bool((rollout.truncated > rollout.terminated).any() and rollout.truncated[-1].any())
         learning_rate = config.learning_rate * (1 - iteration / ppo.iterations)
@@ -266,7 +267,7 @@ def check_replay(
             error = (parameter.double() - right).abs().max()
             assert error < 5e-5, (iteration, key, float(error))
     assert collected
-    return metrics
+    return told
 
 
 CASES = {
@@ -282,11 +283,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", envs.names())
 def test_iterations_equal_their_replay(name: str, case: str, path: str) -> None:
-    metrics = check_replay(path, name, dataclasses.replace(CONFIG, **CASES[case]))  # type: ignore[arg-type]
+    told = check_replay(path, name, dataclasses.replace(CONFIG, **CASES[case]))  # type: ignore[arg-type]
     if case == "normalized":
-        assert metrics["clip_fraction"] > 0  # the clip was at work
-        assert metrics["clip_fraction_after"] > 0  # and did not keep the policy within it
-        assert metrics["grad_norm"] > CONFIG.max_grad_norm
+        assert any(metrics["clip_fraction"] > 0 for metrics in told)  # the clip was at work
+        assert any(metrics["clip_fraction_after"] > 0 for metrics in told)  # and did not keep the policy within it
+        assert any(metrics["grad_norm"] > CONFIG.max_grad_norm for metrics in told)
 
 
 # Other networks, on an environment of discrete and one of continuous actions.
@@ -372,7 +373,6 @@ PLANTED: dict[str, Fault] = {
     "3 bootstrap from V(s_t)": (("general", _FINAL, "rollout.observations[:-1].flatten(0, 1)"),),
     "3 from V(s_t)": (("fused", _FINAL, "rollout.observations[:-1].flatten(0, 1)"),),
     "4 truncation wins over death": (("general", _CUT, "(rollout.truncated > 0)"), _LIMIT_WINS),
-    "4 the limit wins over death": ((mlp.FINAL_VALUES, _CHOSEN, "truncated[m]"), _LIMIT_WINS),
     "18 normalized over the whole batch": (
         ("ppo", "self._order, self._shifts)\n", "self._order.view(1, -1), self._shifts[:1])\n"),
         ("ppo", "zip(self._order, self._shifts,", "zip(self._order, [self._shifts[0]] * len(self._order),"),
@@ -385,7 +385,7 @@ PLANTED: dict[str, Fault] = {
     "entropy punished": (("general", "ent_coef=config.ent_coef", "ent_coef=-config.ent_coef"),),
     "less entropy": (("fused", _COEFFICIENTS, _COEFFICIENTS.replace("config.ent", "-config.ent")),),
     "27 schedule one iteration early": (("ppo", "1.0 - iteration / iterations", "1.0 - (iteration + 1) / iterations"),),
-    "27 schedule stands still": (("ppo", "self.config.learning_rate, self.iteration,", "self.config.learning_rate, 0,"),),
+    "27 schedule stands still": (("ppo", "learning_rate, self.iteration,", "learning_rate, 0,"),),
     "29 clip range by another number": (("general", "clip_coef=config.clip_coef", "clip_coef=2 * config.clip_coef"),),
     "29 another clip range": (("fused", _COEFFICIENTS, _COEFFICIENTS.replace("config.clip", "2 * config.clip")),),
     "31 clip fraction before the update": (
@@ -427,7 +427,7 @@ PLANTED: dict[str, Fault] = {
         ("optimizer", "power1, power2 = power1 * BETA1, power2 * BETA2", "power1, power2 = BETA1, BETA2"),
     ),
     "corrections begin again": (("optimizer", "self._powers[0], self._powers[1] = power1, power2", "pass"),),
-    "one schedule for all steps": (("optimizer", "self._move(self._schedules[number])", "self._move(self._schedules[0])"),),
+    "one schedule for all steps": (("optimizer", "_move(self._schedules[number])", "_move(self._schedules[0])"),),
 }  # fmt: skip
 
 
@@ -449,7 +449,8 @@ def test_planted_28_adam_epsilon(path: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_planted_18_minibatch_of_one_is_not_a_number(
     path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    plant_in_kernel(monkeypatch, tmp_path, ADVANTAGE_SHIFT, "B > 1 ? ", "B > 0 ? ")
+    for k in (0, 1):
+        plant_in_kernel(monkeypatch, tmp_path, ADVANTAGE_SHIFT, f"shift[{k}] = B > 1", f"shift[{k}] = B > 0")
     with pytest.raises((AssertionError, UserError)):
         check_replay(path, config=dataclasses.replace(CONFIG, **CASES["minibatches of one"]))  # type: ignore[arg-type]
 
@@ -497,6 +498,7 @@ def check_by_hand(path: str, parts: Parts = Parts()) -> None:
         state["episode_length"].copy_(torch.tensor(LENGTHS))
         ppo.rollout.observations[-1].copy_(torch.tensor(OBSERVATIONS[0])[:, None])
         ppo.rollout.final_values.fill_(77.0)  # what no one may read
+        ppo.rollout.final_observations.fill_(55.0)
         ppo.collect()
         ppo.advantages()
         assert ppo.rollout.observations[..., 0].tolist() == ppo.rollout.values.tolist() == OBSERVATIONS
@@ -511,10 +513,12 @@ def test_ends_by_hand(path: str) -> None:
     check_by_hand(path)
 
 
+_DEAD = "terminated[i] = dead;"
 _AFTER_AN_END = "for (int k = 0; k < D; k++) tile[s * D + k] = observation[(i + N) * D + k];"
 ENDS: dict[str, Fault] = {fault: places for fault, places in PLANTED.items() if fault[:2] in ("1 ", "3 ", "4 ")} | {
-    "1 a time limit is told as a death": ((mlp.ROLLOUT[True], "terminated[i] = dead;", "terminated[i] = dead || cut;"),),
-    "4 a death at the limit is not told": ((mlp.ROLLOUT[True], "terminated[i] = dead;", "terminated[i] = dead && !cut;"),),
+    "4 the limit wins over death": ((mlp.FINAL_VALUES, _CHOSEN, "truncated[m]"), _LIMIT_WINS),
+    "1 a time limit is told as a death": ((mlp.ROLLOUT[True], _DEAD, "terminated[i] = dead || cut;"),),
+    "4 the limit is told, not the death": ((mlp.ROLLOUT[True], _DEAD, "terminated[i] = dead && !cut;"),),
     "6 the reset over the final observation": (
         (mlp.ROLLOUT[True], _AFTER_AN_END,
          _AFTER_AN_END.replace("tile[s * D + k] = ", "tile[s * D + k] = final_observation[i * D + k] = ")),
@@ -934,15 +938,64 @@ class Mallinfo(ctypes.Structure):
     """glibc's struct mallinfo2."""
 
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
+        *((name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")),
     ]
 
 
-def memory() -> dict[str, int]:
+MALLINFO = getattr(ctypes.CDLL(None), "mallinfo2", None)
+STATM = Path("/proc/self/statm")
+if MALLINFO:
+    MALLINFO.restype = Mallinfo
+
+
+def memory() -> tuple[int, int]:
     """Bytes of this process: resident, and handed out by malloc and not given back."""
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-    mallinfo = ctypes.CDLL(None).mallinfo2
-    mallinfo.restype = Mallinfo
-    info = mallinfo()
-    return {"resident": resident, "allocated": info.uordblks + info.hblkhd}
+    gc.collect()
+    info = MALLINFO()  # type: ignore[misc]
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"), info.uordblks + info.hblkhd
+
+
+def check_memory(threads: int, **methods: Callable[..., Any]) -> None:
+    """Nothing that an iteration allocates outlives it, and none needs more than those before."""
+    compiler.set_threads(threads)
+    ppo = begin("fused", config=dataclasses.replace(CONFIG, total_steps=10**6), **methods).ppo
+
+    def iterate(times: int) -> None:
+        for _ in range(times):
+            ppo.iterate()
+
+    iterate(30)
+    resident, allocated = memory()
+    iterate(500)
+    more_resident, more_allocated = memory()
+    assert more_allocated - allocated < 500  # not a byte an iteration
+    assert more_resident - resident < 2**17
+    tracemalloc.start()
+    try:
+        iterate(3)
+        traced, _ = tracemalloc.get_traced_memory()
+        iterate(100)
+        later, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert later - traced < 2**13
+    assert peak < 2**15  # the numbers of an iteration, and no samples
+
+
+@pytest.mark.skipif(not (MALLINFO and STATM.exists()), reason="needs glibc's mallinfo2 and Linux's /proc")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_stays_as_it_is(threads: int) -> None:
+    check_memory(threads)
+
+
+@pytest.mark.skipif(not (MALLINFO and STATM.exists()), reason="needs glibc's mallinfo2 and Linux's /proc")
+def test_planted_memory() -> None:
+    """Sixteen bytes kept an iteration."""
+    kept = []
+
+    def attribute(own: Any, self: Any, clock: Clock) -> None:
+        kept.append(torch.zeros(4))
+
+    with pytest.raises(AssertionError):
+        check_memory(1, attribute=attribute)
