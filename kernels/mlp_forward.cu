@@ -43,11 +43,10 @@ KERNEL mlp_final_values(const float* packed,              // (K)
     SHARED(int, row, SAMPLES);
     SHARED(int, found, 2);  // how many, and where the search goes on
     const Range share = block_share(M);
-    BLOCK_FOR(only, 0, 1) found[1] = share.begin;
-    BARRIER();
-    while (found[1] < share.end) {
+    int next = share.begin;
+    while (next < share.end) {
         BLOCK_FOR(only, 0, 1) {
-            int count = 0, m = found[1];
+            int count = 0, m = next;
             for (; m < share.end && count < SAMPLES; m++)
                 if (truncated[m] && !terminated[m]) row[count++] = m;
             found[0] = count;
@@ -55,6 +54,7 @@ KERNEL mlp_final_values(const float* packed,              // (K)
         }
         BARRIER();
         const int rows = found[0];
+        next = found[1];  // of each thread: the next search may begin before the slowest has looked
         BLOCK_FOR(i, 0, rows * D) tile[i] = observation[row[i / D] * D + i % D];
         BARRIER();
         if (rows) forward<TOWERS - 1>(packed, rows, tile);
