@@ -597,7 +597,7 @@ def main(stage: str, run: Callable[[Config], None]) -> None:
         nonlocal begun
         begun = True
         try:
-            with _memory():
+            with expect_memory():
                 config = parse(node)
                 _require(config, required)
                 run(config)
@@ -627,7 +627,7 @@ def main(stage: str, run: Callable[[Config], None]) -> None:
 
 
 @contextmanager
-def _memory() -> Iterator[None]:
+def expect_memory() -> Iterator[None]:
     """Makes a lack of memory, which NumPy and torch report in their own ways, a user's mistake."""
     try:
         yield

@@ -20,18 +20,14 @@ from safetensors import SafetensorError, safe_open
 
 import envs
 from envs.spec import EnvSpec
-from envs.vector import NativeVectorEnv
 from kernels import compiler
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
 from pipeline import config as configuration
-from pipeline.config import Config, PPOConfig
-from pipeline.fused import Fused, misfit, shapes
-from pipeline.general import General
-from pipeline.optimizer import Adam, Muon
-from pipeline.policy import ActorCritic, FlatParameters, build
+from pipeline.assembly import assemble
+from pipeline.config import Config
+from pipeline.policy import FlatParameters
 from pipeline.ppo import PPO
-from pipeline.ppo import Path as NetworkPath
 from pipeline.profile import Clock
 from pipeline.progress import TrainingProgress
 
@@ -68,18 +64,15 @@ def run(config: Config) -> None:
     partial = out / partial_name({**identity, "sources_sha256": provenance.sources_sha256()})
     facts = provenance.collect(str(device))
 
-    policy, flat = build(spec, config.policy, config.seed, device)
-    initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
-    env = envs.make(spec, config.ppo.num_envs, config.seed, device)
-    optimizer = choose_optimizer(config.ppo, policy, flat)
-    path, why = choose_path(config, policy, flat, env)
     log, tensors, iteration = _read_partial(partial)
     clock = Clock(device, log.seconds)
-    ppo = PPO(config.ppo, env, path, optimizer, config.seed, clock)
+    training = assemble(config, spec, device, clock)
+    ppo, flat = training.ppo, training.flat
+    initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
     if tensors:
         flat.parameters.copy_(tensors["parameters"])
         ppo.load_state(tensors, iteration)
-    _announce(config, ppo, device, why)
+    _announce(config, ppo, f"{training.path} on {device}")
 
     try:
         with tracking.start(config, facts) as row:
@@ -91,8 +84,8 @@ def run(config: Config) -> None:
                 "config": configuration.decisive(config),
                 **identity,
                 "env_spec": spec.fields(),
-                "seeds": seeds.closed_form(config.seed, env.state()["episode_index"]),
-                "path": path.name,
+                "seeds": seeds.closed_form(config.seed, ppo.env.state()["episode_index"]),
+                "path": ppo.path.name,
                 "parent": None,
             }
             seconds = clock.seconds()
@@ -142,28 +135,10 @@ def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partia
                     _write_partial(partial, ppo, flat, log)
 
 
-def choose_optimizer(config: PPOConfig, policy: ActorCritic, flat: FlatParameters) -> Adam:
-    steps = config.update_epochs * config.num_minibatches
-    if config.optimizer == "muon":
-        return Muon(flat, policy.hidden_matrices(), config.max_grad_norm, steps)
-    return Adam(flat, config.max_grad_norm, steps)
-
-
-def choose_path(
-    config: Config, policy: ActorCritic, flat: FlatParameters, env: NativeVectorEnv
-) -> tuple[NetworkPath, str]:
-    """What runs the network, and in words why it is not the fast path."""
-    why = misfit(config.policy, env.device) if config.device.fused else "device.fused=false"
-    if why:
-        return General(policy, flat, env, config.ppo, config.seed), f" ({why})"
-    return Fused(shapes(policy, flat, env.spec, config.policy), flat, env, config.ppo, config.seed), ""
-
-
-def _announce(config: Config, ppo: PPO, device: torch.device, why: str) -> None:
+def _announce(config: Config, ppo: PPO, path: str) -> None:
     steps, wanted = ppo.iterations * config.ppo.batch_size, config.ppo.total_steps
     rounding = f" (whole iterations of {wanted:,})" if steps != wanted else ""
     start = f", going on from step {ppo.steps:,}" if ppo.iteration else ""
-    path = f"{ppo.path.name} path{why} on {device}"
     text = f"train: {config.env.name}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
     Console().print(text, highlight=False, soft_wrap=True)
 
