@@ -26,6 +26,7 @@ from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
 from pipeline import config as configuration
 from pipeline.assembly import assemble
 from pipeline.config import Config
+from pipeline.log import Log
 from pipeline.policy import FlatParameters
 from pipeline.ppo import PPO
 from pipeline.profile import Clock
@@ -36,15 +37,6 @@ CURVE = (
     "step", "episode_return_mean", "approx_kl", "clip_fraction", "value_loss", "policy_loss", "entropy",
     "explained_variance", "grad_norm", "learning_rate", "clip_fraction_after", "episode_length_mean", "episodes",
 )  # fmt: skip
-
-
-@dataclasses.dataclass
-class Log:
-    """What a training has written down so far; it travels in the partial checkpoint."""
-
-    curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    timing: list[tuple[int, float]] = dataclasses.field(default_factory=list)
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 def run(config: Config) -> None:
@@ -124,13 +116,9 @@ def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partia
     title = f"{ppo.env.spec.name} seed {ppo.run_seed}"
     with TrainingProgress(title, ppo.iterations * ppo.config.batch_size, ppo.steps) as progress:
         while not ppo.finished:
-            metrics = ppo.iterate()
-            with ppo.clock.phase("logging"):
-                log.curve.append({"step": ppo.steps, **metrics})
-                log.timing.append((ppo.steps, ppo.clock.wall))
-                row.curve(ppo.steps, {**metrics, "wall_s": ppo.clock.wall})
-                progress.update(ppo.steps, metrics["episode_return_mean"])
-                if time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
+            log.iteration(ppo, ppo.iterate(), row, progress)
+            if time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
+                with ppo.clock.phase("logging"):
                     saved = time.perf_counter()
                     _write_partial(partial, ppo, flat, log)
 
