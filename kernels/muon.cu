@@ -2,7 +2,7 @@
 // momentum, looked ahead as Nesterov's, is made nearly orthogonal before it becomes a step. A block a matrix.
 //
 // Each Newton-Schulz round maps every singular value s of the matrix Z to as + bs^3 + cs^5, which from a norm of 1 brings
-// all but the smallest ones to 0.68 to 1.13: Z <- aZ + Z(bG + cGG), G = Z'Z. Z stands on its shorter side (a wide matrix
+// all but the smallest ones to 0.68 to 1.20: Z <- aZ + Z(bG + cGG), G = Z'Z. Z stands on its shorter side (a wide matrix
 // is transposed as it is read), so that G is small; its rows are padded to cache lines with zeros, which stay zeros.
 // The step has a root mean square of 0.2, about Adam's: the factor 0.2 sqrt(longer side) (Liu et al., arXiv:2502.16982,
 // eq. 4), so one learning rate serves both. Constants: LS_INPUTS, LS_OUTPUTS, the matrices' shape.
