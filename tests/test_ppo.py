@@ -39,7 +39,7 @@ from pipeline import optimizer as optimizers
 from pipeline import ppo as product
 from pipeline import rollout as rollouts
 from pipeline.config import PolicyConfig, PPOConfig
-from pipeline.policy import ActorCritic, FlatParameters, build
+from pipeline.policy import ActorCritic, FlatParameters, build, sample
 from pipeline.profile import PHASES, Clock
 
 CPU = torch.device("cpu")
@@ -621,6 +621,28 @@ def test_planted_21_clipped_action_stored(monkeypatch: pytest.MonkeyPatch, tmp_p
     for fault, path in (("21 clipped actions are stored", "general"), ("21 the clipped action is stored", "eager")):
         with monkeypatch.context() as patch, pytest.raises(AssertionError):
             check_replay(path, "pendulum", parts=plant(ACTIONS[fault], patch, tmp_path))
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_the_kernel_plays_as_the_policy_answers(name: str) -> None:
+    """The fast path's rollout, and the same policy asked from outside, as an evaluation does: the same bits."""
+    training = begin("fused", name)
+    training.ppo.iterate()  # so that the observations are not all of an episode's start
+    training.flat.parameters.add_(0.1)
+    rollout = training.ppo.rollout
+    training.ppo._iteration.fill_(1)
+    training.ppo._collect()
+    training.ppo._advantages()
+    policy = fused_path.FusedPolicy(
+        fused_path.shapes(training.policy, training.flat, training.ppo.env.spec, POLICY), training.flat
+    )
+    for t in range(rollout.steps):
+        action, unused = torch.empty_like(rollout.actions[t]), torch.empty(2, rollout.num_envs)
+        sample(policy.distribution(rollout.observations[t]), action, *unused, rollout.steps + t, RUN_SEED)
+        assert torch.equal(action, rollout.actions[t])
+        assert torch.equal(unused[0], rollout.log_probs[t])
+        assert torch.equal(unused[1], rollout.entropies[t])
+        assert torch.equal(policy.value(rollout.observations[t]), rollout.values[t])
 
 
 def check_versions(path: str, parts: Parts = Parts()) -> None:
