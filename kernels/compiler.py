@@ -144,7 +144,11 @@ def pool() -> ctypes.CDLL:
     return library
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def set_threads(threads: int) -> None:
     """Sets how many threads run the host's kernels; 0: one for each core. It changes no bit of any result."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    pool().set_threads(threads or cores or 1)
+    pool().set_threads(threads or cores())
