@@ -50,7 +50,7 @@ def near(name: str, options: Sequence[str], count: int = 3) -> list[str]:
         initials = "".join(word[:1] for word in option_tail.split("_"))
         if tail in (option_tail, initials) or option_tail.startswith(tail):
             return 1.0
-        if len(tail) > 2 and tail in option_tail:
+        if len(tail) > 2 and f"_{tail}" in f"_{option_tail}":
             return 0.9
         spelling = difflib.SequenceMatcher(None, name.lower(), option.lower()).ratio()
         return max(spelling, difflib.SequenceMatcher(None, tail, option_tail).ratio())
