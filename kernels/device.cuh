@@ -8,6 +8,7 @@
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 
+constexpr bool ON_DEVICE = true;
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
@@ -28,6 +29,7 @@ DEVICE long long ticks() { return clock64(); }
 
 #else
 
+constexpr bool ON_DEVICE = false;
 #define DEVICE static inline __attribute__((always_inline))
 #define DEVICE_MEMBER inline __attribute__((always_inline))
 #define KERNEL static void

@@ -46,10 +46,10 @@ DEVICE constexpr int flat_actor_head() { return flat_offset(DEPTH); }
 DEVICE constexpr int flat_critic_head() { return flat_offset(LS_SHARED ? DEPTH + 1 : 2 * DEPTH + 1); }
 DEVICE constexpr int flat_log_std() { return flat_offset(LS_SHARED ? DEPTH + 2 : 2 * DEPTH + 2); }
 
-// The packed parameters, rows padded to cache lines: of each tower the layers [(inputs + 1)][padded outputs], the
-// transposes of all but the first [outputs][padded inputs], the head [outputs][padded inputs] and its biases; last
-// log_std within its bounds. What a partition's gradient holds lies alike, without the transposes and with the
-// metrics' sums at the end.
+// The packed parameters, rows padded to cache lines: of each tower the layers in panels (tile.cuh), padded outputs wide,
+// and their biases; in panels too the transposes of all but the first, padded inputs wide; the head
+// [outputs][padded inputs] and its biases; last log_std within its bounds. What a partition's gradient holds lies alike,
+// without the transposes, the head in panels too, and with the metrics' sums at the end.
 DEVICE constexpr int layer_size(int layer) { return (inputs(layer) + 1) * padded(hidden(layer)); }
 DEVICE constexpr int transpose_size(int layer) { return layer ? hidden(layer) * padded(inputs(layer)) : 0; }
 DEVICE constexpr int head_size(int tower) { return outputs(tower) * padded(LAST); }
@@ -76,14 +76,12 @@ constexpr int PACKED_SIZE = packed_log_std() + LOG_STD_SIZE;
 constexpr int GRADIENT_METRICS = gradient_log_std() + LOG_STD_SIZE;
 constexpr int GRADIENT_SIZE = GRADIENT_METRICS + padded(METRICS);
 
-// A block's tile, in shared memory: its samples, the layers' activations, the last ones transposed, and rows over
-// samples for the head: outputs (then their gradients), log_std's gradients, metrics, and the recorded numbers.
-constexpr int SAMPLES = 32;  // so few stay in a core's first cache
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-constexpr int SKEW = 4;  // rows that begin in different banks
-#else
-constexpr int SKEW = 0;
-#endif
+// A block's tile, in shared memory: its samples, the layers' activations, the last ones of HEAD samples transposed, and
+// rows over samples for the head: outputs (then their gradients), log_std's gradients, metrics, and the recorded numbers.
+// As many samples as stay in a core's first cache; where a layer's weights alone fill it, more work for each of them.
+constexpr int SAMPLES = ON_DEVICE || widest() <= 64 ? 32 : 128;
+constexpr int HEAD = 32;  // samples that the head takes at a time
+constexpr int SKEW = ON_DEVICE ? 4 : LINE;  // so that rows begin in different banks of shared memory, sets of a cache
 DEVICE constexpr int stride(int layer) { return padded(hidden(layer)) + SKEW; }
 DEVICE constexpr int tile_layer(int layer) {
     int offset = padded(SAMPLES * D);
@@ -91,7 +89,7 @@ DEVICE constexpr int tile_layer(int layer) {
     return offset;
 }
 constexpr int TILE_LAST = tile_layer(DEPTH);
-constexpr int TILE_OUTPUT = TILE_LAST + padded(LAST) * SAMPLES;
+constexpr int TILE_OUTPUT = TILE_LAST + padded(LAST) * HEAD;
 constexpr int OUTPUT_ROWS = ACTOR + 1 + (LS_DISCRETE ? 0 : ACTION_WIDTH);
 constexpr int TILE_METRIC = TILE_OUTPUT + OUTPUT_ROWS * SAMPLES;
 constexpr int TILE_RECORD = TILE_METRIC + METRICS * SAMPLES;
@@ -115,7 +113,7 @@ DEVICE_MEMBER void forward_layer(const float* packed, int rows, float* tile) {
     float* y = tile + tile_layer(L);
     const Rows x{L ? tile + tile_layer(L - 1) : tile, L ? stride(L - 1) : D};
     tile_product<N>(
-        rows, K, x, weight, N, [&](int, int n) { return load(weight + K * N + n); },
+        rows, K, x, Panels<K>{weight}, [&](int, int n) { return load(weight + K * N + n); },
         [&](int m, int n, vec sum) { store(y + m * stride(L) + n, activation(sum)); });
     BARRIER();
 }
@@ -125,15 +123,18 @@ DEVICE_MEMBER void forward(const float* packed, int rows, float* tile) {
         forward_layer<T, L>(packed, rows, tile);
         forward<T, L + 1>(packed, rows, tile);
     } else {
-        tile_transpose<SAMPLES, padded(LAST)>(tile + tile_layer(DEPTH - 1), stride(DEPTH - 1), tile + TILE_LAST, SAMPLES);
-        BARRIER();
         const float* bias = packed + packed_bias(T);
-        float* output = tile + TILE_OUTPUT;
-        tile_product<SAMPLES>(
-            outputs(T), LAST, Rows{packed + packed_head(T), padded(LAST)}, tile + TILE_LAST, SAMPLES,
-            [&](int m, int) { return splat(bias[m]); },
-            [&](int m, int n, vec sum) { store(output + m * SAMPLES + n, sum); });
-        BARRIER();
+        for (int s = 0; s < rows; s += HEAD) {
+            constexpr int X = stride(DEPTH - 1);
+            tile_transpose<HEAD, padded(LAST)>(tile + tile_layer(DEPTH - 1) + s * X, X, tile + TILE_LAST, HEAD);
+            BARRIER();
+            float* output = tile + TILE_OUTPUT + s;
+            tile_product<HEAD>(
+                outputs(T), LAST, Rows{packed + packed_head(T), padded(LAST)}, Matrix{tile + TILE_LAST, HEAD},
+                [&](int m, int) { return splat(bias[m]); },
+                [&](int m, int n, vec sum) { store(output + m * SAMPLES + n, sum); });
+            BARRIER();
+        }
     }
 }
 

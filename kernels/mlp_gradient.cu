@@ -13,27 +13,30 @@ struct Minibatch {
     float scale, clip_coef, ent_coef, vf_coef;
 };
 
-// The numbers of samples [begin, begin + rows) into the tile, [number][sample]; lanes beyond repeat the first one.
-DEVICE void gather(const Minibatch& batch, int begin, int rows, float* tile) {
+// What the tower needs of samples [begin, begin + rows) into the tile, [number][sample]; lanes beyond repeat the first.
+template <int T>
+DEVICE_MEMBER void gather(const Minibatch& batch, int begin, int rows, float* tile) {
     BLOCK_FOR(i, 0, rows * D) tile[i] = batch.observation[batch.index[begin + i / D] * D + i % D];
     float* record = tile + TILE_RECORD;
-    BLOCK_FOR(s, 0, SAMPLES) {
+    BLOCK_FOR(s, 0, padded(rows)) {
         const int i = batch.index[begin + (s < rows ? s : 0)];
-        for (int k = 0; k < ACTION_WIDTH; k++)
-            ((ActionElement*)record)[k * SAMPLES + s] = batch.action[i * ACTION_WIDTH + k];
-        record[ACTION_WIDTH * SAMPLES + s] = batch.old_log_prob[i];
-        record[(ACTION_WIDTH + 1) * SAMPLES + s] = (batch.advantage[i] - batch.shift[0]) * batch.shift[1];
-        record[(ACTION_WIDTH + 2) * SAMPLES + s] = batch.returns[i];
+        if constexpr (acts(T)) {
+            for (int k = 0; k < ACTION_WIDTH; k++)
+                ((ActionElement*)record)[k * SAMPLES + s] = batch.action[i * ACTION_WIDTH + k];
+            record[ACTION_WIDTH * SAMPLES + s] = batch.old_log_prob[i];
+            record[(ACTION_WIDTH + 1) * SAMPLES + s] = (batch.advantage[i] - batch.shift[0]) * batch.shift[1];
+        }
+        if constexpr (values(T)) record[(ACTION_WIDTH + 2) * SAMPLES + s] = batch.returns[i];
     }
     BARRIER();
 }
 
 // The loss of each sample: metrics' terms, and gradients in the place of the outputs.
 template <int T>
-DEVICE_MEMBER void loss(const Minibatch& batch, const float* packed, float* tile) {
+DEVICE_MEMBER void loss(const Minibatch& batch, const float* packed, int rows, float* tile) {
     float *output = tile + TILE_OUTPUT, *metric = tile + TILE_METRIC;
     const float* record = tile + TILE_RECORD;
-    BLOCK_FOR(v, 0, SAMPLES / VECTOR) {
+    BLOCK_FOR(v, 0, padded(rows) / VECTOR) {
         const int s = v * VECTOR;
         vec terms[METRICS];
         if constexpr (acts(T)) {
@@ -67,12 +70,13 @@ DEVICE void add_row(const float* row, int rows, bool first, float* sum) {
     *sum = total;
 }
 
-// This tile's share of a matrix of the gradient: sum over samples of left(m, s) * delta[s][n], and of the bias below it.
+// This tile's share of a matrix of the gradient, in panels: sum over samples of left(m, s) * delta[s][n].
 template <int M, int N, class Left>
 DEVICE_MEMBER void add_products(int rows, Left left, const float* delta, int stride, bool first, float* gradient) {
-    const auto before = [&](int m, int n) { return first ? splat(0.0f) : load(gradient + m * N + n); };
-    const auto after = [&](int m, int n, vec sum) { store(gradient + m * N + n, sum); };
-    tile_product<N>(M, rows, left, delta, stride, before, after);
+    const auto place = [&](int m, int n) { return gradient + n / LINE * (M * LINE) + m * LINE + n % LINE; };
+    const auto before = [&](int m, int n) { return first ? splat(0.0f) : load(place(m, n)); };
+    const auto after = [&](int m, int n, vec sum) { store(place(m, n), sum); };
+    tile_product<N>(M, rows, left, Matrix{delta, stride}, before, after);
 }
 
 // From the gradients by the outputs to those of all parameters of the tower. Activations become gradients in place.
@@ -91,7 +95,7 @@ DEVICE_MEMBER void backward_layer(const float* packed, int rows, bool first, flo
         BARRIER();
         constexpr int M = padded(I);
         tile_product<M>(
-            rows, hidden(L), Rows{delta, stride(L)}, packed + packed_transpose(T, L), M,
+            rows, hidden(L), Rows{delta, stride(L)}, Panels<hidden(L)>{packed + packed_transpose(T, L)},
             [](int, int) { return splat(0.0f); },
             [&](int m, int n, vec sum) { store(x + m * X + n, sum * slope(load(x + m * X + n))); });
         BARRIER();
@@ -114,7 +118,7 @@ DEVICE_MEMBER void backward(const float* packed, int rows, bool first, float* ti
 #endif
     BARRIER();
     tile_product<N>(
-        rows, O, Columns{delta, SAMPLES}, packed + packed_head(T), N, [](int, int) { return splat(0.0f); },
+        rows, O, Columns{delta, SAMPLES}, Matrix{packed + packed_head(T), N}, [](int, int) { return splat(0.0f); },
         [&](int m, int n, vec sum) { store(h + m * X + n, sum * slope(load(h + m * X + n))); });
     BARRIER();
     backward_layer<T, DEPTH - 1>(packed, rows, first, tile, gradient);
@@ -126,9 +130,9 @@ DEVICE_MEMBER void partition_gradient(const Minibatch& batch, const float* packe
                                       float* gradient) {
     for (int begin = share.begin; begin < share.end; begin += SAMPLES) {
         const int rows = share.end - begin < SAMPLES ? share.end - begin : SAMPLES;
-        gather(batch, begin, rows, tile);
+        gather<T>(batch, begin, rows, tile);
         forward<T>(packed, rows, tile);
-        loss<T>(batch, packed, tile);
+        loss<T>(batch, packed, rows, tile);
         backward<T>(packed, rows, begin == share.begin, tile, gradient);
     }
 }
@@ -173,9 +177,9 @@ KERNEL mlp_policy_metrics(const float* packed,          // (K)
     const Range share = block_share(B);
     for (int begin = share.begin; begin < share.end; begin += SAMPLES) {
         const int rows = share.end - begin < SAMPLES ? share.end - begin : SAMPLES;
-        gather(batch, begin, rows, tile);
+        gather<0>(batch, begin, rows, tile);
         forward<0>(packed, rows, tile);
-        loss<0>(batch, packed, tile);
+        loss<0>(batch, packed, rows, tile);
         BLOCK_FOR(metric, 0, METRICS) {
             float* sum = partials + (int)blockIdx.x * METRICS + metric;
             if (metric == VALUE_LOSS) *sum = 0.0f;

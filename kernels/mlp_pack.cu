@@ -1,22 +1,28 @@
 // Copies the flat parameters to where the other kernels of the MLP read them: rows on cache lines, and transposes.
 #include "mlp.cuh"
 
-// Row by row, so that what lies in a row moves as one. A padded row ends in zeros.
+// Panel by panel. What lies beside a matrix is zero.
 template <int T, int L>
 DEVICE_MEMBER void pack_layer(const float* parameters, float* packed) {
-    constexpr int I = inputs(L), O = hidden(L), N = padded(O), M = padded(I);
-    const float* from = parameters + flat_layer(T, L);
+    constexpr int I = inputs(L), O = hidden(L);
+    const float *from = parameters + flat_layer(T, L), *bias = from + I * O;
     float *to = packed + packed_layer(T, L), *transpose = packed + packed_transpose(T, L);
-    const Range rows = block_share(I + 1), lines = block_share(L ? N / LINE : 0);
-    for (int r = rows.begin; r < rows.end; r++)
-        BLOCK_FOR(c, 0, N) to[r * N + c] = c < O ? from[r * O + c] : 0.0f;
+    const Range lines = block_share(padded(O) / LINE), lines_back = block_share(L ? padded(I) / LINE : 0);
     for (int line = lines.begin; line < lines.end; line++) {
         const int first = line * LINE;
+        float* panel = to + first * I;
+        for (int i = 0; i < I; i++)
+            BLOCK_FOR(c, 0, LINE) panel[i * LINE + c] = first + c < O ? from[i * O + first + c] : 0.0f;
+        BLOCK_FOR(c, 0, LINE) to[I * padded(O) + first + c] = first + c < O ? bias[first + c] : 0.0f;
+    }
+    for (int line = lines_back.begin; line < lines_back.end; line++) {
+        const int first = line * LINE;
+        float* panel = transpose + first * O;
         if constexpr (L && I % LINE == 0 && O % LINE == 0)
-            tile_transpose<M, LINE>(from + first, O, transpose + first * M, M);
+            tile_transpose<LINE, O>(from + first * O, O, panel, LINE);
         else
-            for (int o = first; o < O && o < first + LINE; o++)
-                BLOCK_FOR(i, 0, M) transpose[o * M + i] = i < I ? from[i * O + o] : 0.0f;
+            for (int o = 0; o < O; o++)
+                BLOCK_FOR(c, 0, LINE) panel[o * LINE + c] = first + c < I ? from[(first + c) * O + o] : 0.0f;
     }
 }
 

@@ -26,20 +26,19 @@ struct Reduction {
         }
     }
 
-    // A matrix of rows padded to lines, from `begin`: element (r, c) goes to to[r * row + c * COLUMN_STRIDE].
-    template <int ROWS, int COLUMNS, int COLUMN_STRIDE>
-    DEVICE_MEMBER void matrix(int begin, float* to, int row) const {
-        constexpr int ACROSS = padded(COLUMNS) / LINE;
+    // A matrix in panels, from `begin`, to rows as they lie.
+    template <int ROWS, int COLUMNS>
+    DEVICE_MEMBER void matrix(int begin, float* to) const {
         lines(begin, ROWS * padded(COLUMNS), [&](int number, float* sum) {
-            const int c = number % ACROSS * LINE, count = COLUMNS - c;
-            float* place = to + number / ACROSS * row + c * COLUMN_STRIDE;
-            if (COLUMN_STRIDE == 1 && COLUMNS % LINE == 0) {
+            const int c = number / ROWS * LINE, count = COLUMNS - c;
+            float* place = to + number % ROWS * COLUMNS + c;
+            if (COLUMNS % LINE == 0) {
                 for (int k = 0; k < LINE; k += VECTOR) store_anywhere(place + k, load(sum + k));
                 return;
             }
             for (int k = 0; k < LINE; k++) {
                 if (k < count)
-                    place[k * COLUMN_STRIDE] = sum[k];
+                    place[k] = sum[k];
                 else
                     sum[k] = 0.0f;
             }
@@ -50,15 +49,22 @@ struct Reduction {
 template <int T, int L = 0>
 DEVICE_MEMBER void reduce_tower(const Reduction& reduction, float* gradient) {
     if constexpr (L < DEPTH) {
-        constexpr int O = hidden(L);
-        reduction.template matrix<inputs(L) + 1, O, 1>(gradient_layer(T, L), gradient + flat_layer(T, L), O);
+        constexpr int I = inputs(L), O = hidden(L), WEIGHTS = gradient_layer(T, L), FLAT = flat_layer(T, L);
+        reduction.template matrix<I, O>(WEIGHTS, gradient + FLAT);
+        reduction.template matrix<1, O>(WEIGHTS + I * padded(O), gradient + FLAT + I * O);
         reduce_tower<T, L + 1>(reduction, gradient);
     } else {
-        if constexpr (acts(T))
-            reduction.template matrix<ACTOR, LAST, ACTOR>(gradient_head(T), gradient + flat_actor_head(), 1);
-        if constexpr (values(T))
-            reduction.template matrix<1, LAST, 1>(gradient_head(T) + value_row(T) * padded(LAST),
-                                                  gradient + flat_critic_head(), LAST);
+        reduction.lines(gradient_head(T), head_size(T), [&](int number, float* sum) {
+            const int output = number % outputs(T), k0 = number / outputs(T) * LINE;
+            const bool value = values(T) && output == value_row(T);
+            float* place = gradient + (value ? flat_critic_head() : flat_actor_head() + output);
+            for (int k = 0; k < LINE; k++) {
+                if (k0 + k < LAST)
+                    place[(k0 + k) * (value ? 1 : ACTOR)] = sum[k];
+                else
+                    sum[k] = 0.0f;
+            }
+        });
         reduction.lines(gradient_bias(T), padded(outputs(T)), [&](int number, float* sum) {
             for (int k = 0; k < LINE; k++) {
                 const int output = number * LINE + k;

@@ -61,15 +61,15 @@ KERNEL muon(float* parameters,      // (n)
 
     const auto nothing = [](int, int) { return splat(0.0f); };
     for (int round = 0; round < ROUNDS; round++) {
-        tile_product<PITCH>(WIDTH, LENGTH, Columns{z, PITCH}, z, PITCH, nothing,
+        tile_product<PITCH>(WIDTH, LENGTH, Columns{z, PITCH}, Matrix{z, PITCH}, nothing,
                             [&](int r, int c, vec product) { store(gram + r * PITCH + c, product); });
         BARRIER();
-        tile_product<PITCH>(WIDTH, WIDTH, Rows{gram, PITCH}, gram, PITCH, nothing, [&](int r, int c, vec product) {
+        tile_product<PITCH>(WIDTH, WIDTH, Rows{gram, PITCH}, Matrix{gram, PITCH}, nothing, [&](int r, int c, vec product) {
             store(polynomial + r * PITCH + c, fused_multiply_add(C, product, B * load(gram + r * PITCH + c)));
         });
         BARRIER();
         tile_product<PITCH>(
-            LENGTH, WIDTH, Rows{z, PITCH}, polynomial, PITCH,
+            LENGTH, WIDTH, Rows{z, PITCH}, Matrix{polynomial, PITCH},
             [&](int r, int c) { return A * load(z + r * PITCH + c); },
             [&](int r, int c, vec product) { store(next + r * PITCH + c, product); });
         BARRIER();

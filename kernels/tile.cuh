@@ -27,14 +27,31 @@ struct Columns {
     DEVICE_MEMBER float operator()(int m, int k) const { return x[k * stride + m]; }
 };
 
-template <int ROWS, int VECTORS, class Left, class Init, class Out>
-DEVICE_MEMBER void register_tile(int m, int n, int K, Left left, const float* right, int stride, Init init, Out out) {
+// The right factor, element (k, n): `at(0, n)` is followed by those of the next k, `step` floats apart. Matrix: rows as
+// they lie. Panels: LINE columns after the other, each panel K rows of them, so that what a tile reads lies together
+// (rows a large power of two apart share a few sets of the cache).
+struct Matrix {
+    const float* x;
+    int step;
+    DEVICE_MEMBER const float* at(int n) const { return x + n; }
+};
+template <int K>
+struct Panels {
+    const float* x;
+    static constexpr int step = LINE;
+    DEVICE_MEMBER const float* at(int n) const { return x + n / LINE * (K * LINE) + n % LINE; }
+};
+
+template <int ROWS, int VECTORS, class Left, class Right, class Init, class Out>
+DEVICE_MEMBER void register_tile(int m, int n, int K, Left left, Right right, Init init, Out out) {
     vec sum[ROWS][VECTORS];
+    const float* column[VECTORS];
+    UNROLL for (int v = 0; v < VECTORS; v++) column[v] = right.at(n + v * VECTOR);
     UNROLL for (int r = 0; r < ROWS; r++)
         UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] = init(m + r, n + v * VECTOR);
     UNROLL_TWICE for (int k = 0; k < K; k++) {
         vec x[VECTORS];
-        UNROLL for (int v = 0; v < VECTORS; v++) x[v] = load(right + k * stride + n + v * VECTOR);
+        UNROLL for (int v = 0; v < VECTORS; v++) x[v] = load(column[v] + k * right.step);
         UNROLL for (int r = 0; r < ROWS; r++) {
             const vec w = splat(left(m + r, k));
             UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] = fused_multiply_add(w, x[v], sum[r][v]);
@@ -52,30 +69,31 @@ DEVICE_MEMBER constexpr int tile_vectors(int wanted) {
     return vectors;
 }
 
-// Rows [begin, begin + ROWS * groups) of a product.
-template <int ROWS, int N, int VECTORS, class Left, class Init, class Out>
-DEVICE_MEMBER void product_rows(int begin, int groups, int K, Left left, const float* right, int stride, Init init,
-                                Out out) {
-    constexpr int PANELS = N / (VECTOR * VECTORS);
-    BLOCK_FOR(t, 0, groups * PANELS)
-        register_tile<ROWS, VECTORS>(begin + t / PANELS * ROWS, t % PANELS * VECTORS * VECTOR, K, left, right, stride,
-                                     init, out);
+// Rows [begin, begin + ROWS * groups) of a product, column tile by column tile.
+template <int ROWS, int N, int VECTORS, class Left, class Right, class Init, class Out>
+DEVICE_MEMBER void product_rows(int begin, int groups, int K, Left left, Right right, Init init, Out out) {
+    constexpr int ACROSS = N / (VECTOR * VECTORS);
+    // A host's core keeps the columns and walks down; a GPU's neighbouring threads read neighbouring columns.
+    BLOCK_FOR(t, 0, groups * ACROSS) {
+        const int row = ON_DEVICE ? t / ACROSS : t % groups, column = ON_DEVICE ? t % ACROSS : t / groups;
+        register_tile<ROWS, VECTORS>(begin + row * ROWS, column * VECTORS * VECTOR, K, left, right, init, out);
+    }
 }
 
-// out(m, n, init(m, n) + sum over k < K of left(m, k) * right[k * stride + n]) for m < M and n < N, a vector at a time.
-// N is a multiple of LINE, `right` and its rows lie on cache lines.
-template <int N, class Left, class Init, class Out>
-DEVICE_MEMBER void tile_product(int M, int K, Left left, const float* right, int stride, Init init, Out out) {
+// out(m, n, init(m, n) + sum over k < K of left(m, k) * right(k, n)) for m < M and n < N, a vector at a time. N is a
+// multiple of LINE, the right factor's rows lie on cache lines.
+template <int N, class Left, class Right, class Init, class Out>
+DEVICE_MEMBER void tile_product(int M, int K, Left left, Right right, Init init, Out out) {
     constexpr int V = tile_vectors<N>(TILE_VECTORS);
     const int groups = M / TILE_ROWS, rest = M % TILE_ROWS;
-    product_rows<TILE_ROWS, N, V>(0, groups, K, left, right, stride, init, out);
-    // The last rows: narrower tiles are wider, for as many chains.
+    product_rows<TILE_ROWS, N, V>(0, groups, K, left, right, init, out);
+    // The last rows: lower tiles are wider, for as many chains.
     int m = groups * TILE_ROWS;
-    if (rest & 4) product_rows<4, N, V>(m, 1, K, left, right, stride, init, out);
+    if (rest & 4) product_rows<4, N, V>(m, 1, K, left, right, init, out);
     m += rest & 4;
-    if (rest & 2) product_rows<2, N, tile_vectors<N>(2 * TILE_VECTORS)>(m, 1, K, left, right, stride, init, out);
+    if (rest & 2) product_rows<2, N, tile_vectors<N>(2 * TILE_VECTORS)>(m, 1, K, left, right, init, out);
     m += rest & 2;
-    if (rest & 1) product_rows<1, N, tile_vectors<N>(4 * TILE_VECTORS)>(m, 1, K, left, right, stride, init, out);
+    if (rest & 1) product_rows<1, N, tile_vectors<N>(4 * TILE_VECTORS)>(m, 1, K, left, right, init, out);
 }
 
 // out(n, init(n) + sum over k < K of right[k * stride + n]) for n < N: a row of ones times the matrix.
