@@ -5,14 +5,14 @@ import difflib
 
 import torch
 
-from envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
+from envs import acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum
 from envs.spec import Box, Discrete, EnvSpec
 from envs.vector import NativeVectorEnv, StepOutput, VectorEnv
 from kernels.errors import UserError
 
 __all__ = ["Box", "Discrete", "EnvSpec", "NativeVectorEnv", "StepOutput", "VectorEnv", "make", "names", "spec"]
 
-_MODULES = (acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum)
+_MODULES = (acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum)
 _SPECS: dict[str, EnvSpec] = {module.SPEC.name: module.SPEC for module in _MODULES}
 
 

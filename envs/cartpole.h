@@ -48,9 +48,9 @@ struct Environment {
         state[2] = theta + tau * theta_dot;
         state[3] = theta_dot + tau * theta_acc;
         reward = 1.0f;
-        const bool left_track = state[0] < -x_threshold || state[0] > x_threshold;
-        const bool fell = state[2] < -theta_threshold || state[2] > theta_threshold;
-        terminated = left_track || fell;
+        const bool left_track = (state[0] < -x_threshold) | (state[0] > x_threshold);
+        const bool fell = (state[2] < -theta_threshold) | (state[2] > theta_threshold);
+        terminated = left_track | fell;
     }
 
     static DEVICE_MEMBER void observe(const float* state, float* observation) {

@@ -30,12 +30,12 @@ struct Environment {
 
         const float force = action[0];
         const float faster = state[1] + (force * power - gravity * sincos_(3.0f * state[0]).cos);
-        const float velocity = faster < -max_speed ? -max_speed : faster > max_speed ? max_speed : faster;
+        const float velocity = bounded(faster, -max_speed, max_speed);
         const float moved = state[0] + velocity;
-        state[0] = moved < min_position ? min_position : moved > max_position ? max_position : moved;
-        state[1] = state[0] == min_position && velocity < 0.0f ? 0.0f : velocity;
-        terminated = state[0] >= goal && state[1] >= 0.0f;
-        reward = (terminated ? 100.0f : 0.0f) - 0.1f * (force * force);
+        state[0] = bounded(moved, min_position, max_position);
+        state[1] = blend((moved <= min_position) & (velocity < 0.0f), 0.0f, velocity);
+        terminated = (moved >= goal) & (velocity >= 0.0f);
+        reward = blend(terminated, 100.0f, 0.0f) - 0.1f * (force * force);
     }
 
     static DEVICE_MEMBER void observe(const float* state, float* observation) {

@@ -105,6 +105,9 @@ class NativeVectorEnv:
             "episode_length": torch.zeros(num_envs, dtype=torch.int32, device=device),
             "episode_return": torch.zeros(num_envs, device=device),
         }
+        self._step = kernels.EnvStep(
+            spec.header, self._constants, self.bounds, self._state, spec.max_episode_steps, run_seed
+        )
 
     def reset(self, observation: Tensor, episode_seeds: Tensor | None = None) -> None:
         """Begins the episodes of the given seeds, or each environment's training episode 0.
@@ -140,16 +143,7 @@ class NativeVectorEnv:
         Raises:
             ValueError: an array is not as stated.
         """
-        kernels.env_step(
-            self.spec.header,
-            self._constants,
-            action,
-            self.bounds,
-            self._state,
-            out,
-            self.spec.max_episode_steps,
-            self._run_seed,
-        )
+        self._step(action, out)
 
     def state(self) -> dict[str, Tensor]:
         """By reference: state (S, N) float32, episode_seed and episode_index (N,) int64, episode_length (N,) int32,

@@ -1,7 +1,8 @@
 """Environment steps and resets."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -92,35 +93,55 @@ def env_reset(
     ENV_RESET(*arrays, header=header, **constants)
 
 
-def env_step(
-    header: Path,
-    constants: Mapping[str, int],
-    action: Tensor,
-    bounds: tuple[Tensor, Tensor] | None,
-    state: Mapping[str, Tensor],
-    output: tuple[Tensor, ...],
-    max_episode_steps: int,
-    run_seed: int,
-) -> None:
-    """One step of N environments; where an episode ends the next one of `run_seed` begins in the same step.
+class EnvStep:
+    """Steps N environments, whose own arrays are bound once: what comes with each step is little to check and to pass.
 
     Args:
         header: the dynamics; what it defines stands in kernels/environment.cuh.
         constants: STATE (S), OBSERVATION (D), ACTIONS (A), DISCRETE (0 or 1).
-        action: (N,) int32 within [0, A), or (N, A) float32, clipped to the bounds. An action that is none
-            (outside, or NaN) makes its environment's state, observation and reward NaN.
         bounds: two (A,) float32 for continuous actions, None for discrete ones.
         state: read and written: state (S, N) float32, episode_seed and episode_index (N,) int64,
             episode_length (N,) int32, episode_return (N,) float32.
-        output: written: observation (N, D) float32, reward (N,) float32, terminated and truncated (N,) uint8,
-            final_observation (N, D) float32, and the episode's return (N,) float32 and length (N,) int32, this step
-            included.
         max_episode_steps: the time limit.
         run_seed: 64 bits; seeds the episodes that begin.
-
-    Raises:
-        ValueError: an array is not as stated.
     """
-    kernel = ENV_STEP_DISCRETE if bounds is None else ENV_STEP_CONTINUOUS
-    own = [state[argument.name] for argument in _STATE]
-    kernel(*own, action, *(bounds or ()), *output, max_episode_steps, run_seed, header=header, **constants)
+
+    def __init__(
+        self,
+        header: Path,
+        constants: Mapping[str, int],
+        bounds: tuple[Tensor, Tensor] | None,
+        state: Mapping[str, Tensor],
+        max_episode_steps: int,
+        run_seed: int,
+    ) -> None:
+        self._kernel = ENV_STEP_DISCRETE if bounds is None else ENV_STEP_CONTINUOUS
+        self._header, self._constants = header, constants
+        self._state = [state[argument.name] for argument in _STATE]
+        self._bounds = list(bounds or ())
+        self._scalars: list[Any] = [self._state[0].shape[-1], max_episode_steps, run_seed]
+        self._checked: object = None
+        self._run: Callable[[int, list[Any]], None]
+        self._blocks = 0
+
+    def __call__(self, action: Tensor, output: tuple[Tensor, ...]) -> None:
+        """One step; where an episode ends the next one of the run seed begins in the same step.
+
+        Args:
+            action: (N,) int32 within [0, A), or (N, A) float32, clipped to the bounds. An action that is none
+                (outside, or NaN) makes its environment's state, observation and reward NaN.
+            output: written: observation (N, D) float32, reward (N,) float32, terminated and truncated (N,) uint8,
+                final_observation (N, D) float32, and the episode's return (N,) float32 and length (N,) int32, this
+                step included.
+
+        Raises:
+            ValueError: an array is not as stated.
+        """
+        given = (action, *output)
+        likeness = [(v.dtype, v.shape, v.is_contiguous(), v.device) if isinstance(v, Tensor) else None for v in given]
+        arrays = [*self._state, action, *self._bounds, *output]
+        if likeness != self._checked:  # else it was checked before
+            values = [*arrays, *self._scalars[1:]]
+            self._run, self._blocks, _ = self._kernel._plan(values, self._header, self._constants)
+            self._checked = likeness
+        self._run(self._blocks, arrays + self._scalars)

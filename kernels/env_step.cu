@@ -5,26 +5,27 @@
 // [0, LS_ACTIONS), or NaN) is never used as an index: it makes the environment's state, observation and reward NaN
 // until its time limit, so that it can neither do harm nor go unseen.
 
-KERNEL env_step(float* state,                 // (LS_STATE, N)
-                long long* episode_seed,      // (N)
-                long long* episode_index,     // (N)
-                int* episode_length,          // (N)
-                float* episode_return,        // (N)
-                const ActionElement* action,  // (N) or (N, LS_ACTIONS)
+KERNEL env_step(float* __restrict__ state,                 // (LS_STATE, N)
+                long long* __restrict__ episode_seed,      // (N)
+                long long* __restrict__ episode_index,     // (N)
+                int* __restrict__ episode_length,          // (N)
+                float* __restrict__ episode_return,        // (N)
+                const ActionElement* __restrict__ action,  // (N) or (N, LS_ACTIONS)
 #if !LS_DISCRETE
-                const float* action_low,   // (LS_ACTIONS)
-                const float* action_high,  // (LS_ACTIONS)
+                const float* __restrict__ action_low,   // (LS_ACTIONS)
+                const float* __restrict__ action_high,  // (LS_ACTIONS)
 #endif
-                float* observation,              // (N, LS_OBSERVATION)
-                float* reward,                   // (N)
-                unsigned char* terminated,       // (N)
-                unsigned char* truncated,        // (N)
-                float* final_observation,        // (N, LS_OBSERVATION)
-                float* finished_episode_return,  // (N)
-                int* finished_episode_length,    // (N)
+                float* __restrict__ observation,              // (N, LS_OBSERVATION)
+                float* __restrict__ reward,                   // (N)
+                unsigned char* __restrict__ terminated,       // (N)
+                unsigned char* __restrict__ truncated,        // (N)
+                float* __restrict__ final_observation,        // (N, LS_OBSERVATION)
+                float* __restrict__ finished_episode_return,  // (N)
+                int* __restrict__ finished_episode_length,    // (N)
                 int N, int max_episode_steps, unsigned long long run_seed) {
     const float not_a_number = as_float(0x7fc00000u);
     const Range share = block_share(N);
+#pragma GCC ivdep  // no environment meets another one's elements
     BLOCK_FOR(n, share.begin, share.end) {
         ActionElement a[ACTION_WIDTH];
         bool valid = true;
@@ -33,11 +34,11 @@ KERNEL env_step(float* state,                 // (LS_STATE, N)
 #if LS_DISCRETE
             const bool within = (unsigned)raw < (unsigned)LS_ACTIONS;
             a[k] = within ? raw : 0;
-            valid = valid && within;
+            valid = valid & within;
 #else
-            a[k] = raw > action_low[k] ? raw : action_low[k];
-            a[k] = a[k] < action_high[k] ? a[k] : action_high[k];
-            valid = valid && raw == raw;
+            a[k] = blend(raw > action_low[k], raw, action_low[k]);
+            a[k] = blend(a[k] < action_high[k], a[k], action_high[k]);
+            valid = valid & (raw == raw);
 #endif
         }
 
@@ -47,9 +48,9 @@ KERNEL env_step(float* state,                 // (LS_STATE, N)
         const int length = episode_length[n] + 1;
         const Draws draws{(unsigned long long)episode_seed[n], (unsigned)length, PURPOSE_DYNAMICS};
         Environment::step(draws, a, s, r, dead);
-        for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[k] = valid ? s[k] : not_a_number;
-        r = valid ? r : not_a_number;
-        dead = dead && valid;
+        for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[k] = blend(valid, s[k], not_a_number);
+        r = blend(valid, r, not_a_number);
+        dead = dead & valid;
         const float total = episode_return[n] + r;
         Environment::observe(s, o);
         for (int k = 0; k < LS_OBSERVATION; k++)

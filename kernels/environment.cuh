@@ -11,7 +11,8 @@
 // Pure functions on small arrays, state (LS_STATE) and observation (LS_OBSERVATION). The time limit is not theirs. An
 // action is valid when it arrives: one int in [0, LS_ACTIONS), or LS_ACTIONS floats within the bounds. All randomness
 // comes from `draws`, all mathematics from math.cuh. The constants come from the Python spec: LS_DISCRETE is 1 or 0,
-// LS_ACTIONS the number of actions or of action dimensions.
+// LS_ACTIONS the number of actions or of action dimensions. Dynamics without a branch (`&` and `|`, `blend`, `bounded`)
+// are stepped several environments at once.
 #pragma once
 #include "actions.cuh"
 
@@ -26,6 +27,17 @@ struct Draws {
 
 // Uniform in [low, high].
 DEVICE float between(float low, float high, unsigned word) { return low + (high - low) * uniform(word); }
+
+// `a` where the condition holds, else `b`. Made of bits, since compilers turn `?:` back into branches, which keep a loop
+// over environments out of the vector lanes.
+DEVICE float blend(bool condition, float a, float b) {
+    return as_float(as_bits(b) ^ ((as_bits(a) ^ as_bits(b)) & (0u - (unsigned)condition)));
+}
+
+// The nearest number within [low, high]; NaN stays NaN.
+DEVICE float bounded(float value, float low, float high) {
+    return blend(value > high, high, blend(value < low, low, value));
+}
 
 // Begins the episode of a seed in environment n: its state (LS_STATE, N) and first observation (N, LS_OBSERVATION).
 template <class E>

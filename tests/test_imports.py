@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("kernels", "envs", "pipeline", "tests", "benchmarks")  # each may import itself and those before it
+LAYERS = ("kernels", "envs", "pipeline", "benchmarks", "tests")  # each may import itself and those before it
 STAGES = ("compose", "validate", "train", "evaluate", "report")
 # The only places that may import these.
 KEEPERS = {

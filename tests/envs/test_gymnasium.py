@@ -132,7 +132,7 @@ def native_outcomes(name: str, states: np.ndarray, actions: np.ndarray, elapsed:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.2])
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", CASES)
 def test_step_matches_gymnasium(name: str, share: float) -> None:
     """In the whole box, and in its middle, where rounding is amplified little and so little is allowed."""
     source = np.random.RandomState(1)
@@ -164,7 +164,7 @@ def test_step_matches_gymnasium(name: str, share: float) -> None:
     assert not CASES[name].ends or share < 1.0 or 0.05 < exact[2].mean() < 0.8
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", CASES)
 def test_rollouts_match_gymnasium(name: str) -> None:
     """Whole episodes with the same actions. Both systems amplify rounding; Gymnasium in float32 shows how much.
 
@@ -197,7 +197,7 @@ def test_rollouts_match_gymnasium(name: str) -> None:
     assert not playing.all()
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", CASES)
 def test_starting_states_are_gymnasiums(name: str) -> None:
     """The same box, filled evenly: mean and spread of each component as of a uniform distribution."""
     count = 20_000
@@ -213,7 +213,7 @@ def test_starting_states_are_gymnasiums(name: str) -> None:
     assert np.abs(np.corrcoef(scaled) - np.eye(len(scaled))).max() < 5 / np.sqrt(count)
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", CASES)
 def test_metadata_is_gymnasiums(name: str) -> None:
     env, spec = gymnasium.make(CASES[name].gymnasium), envs.spec(name)
     np.testing.assert_allclose(spec.observation_low, env.observation_space.low, rtol=1e-6)

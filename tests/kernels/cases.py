@@ -113,6 +113,26 @@ class Case:
         return [tensor for a, tensor in zip(outputs, written, strict=True) if a.name not in self.ticks]
 
 
+def _games(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
+    """States of Breakout: balls everywhere, rows of bricks with holes."""
+    low, high = (torch.tensor(bounds)[:, None] for bounds in zip(*_GAME, strict=True))
+    state = low + (high - low) * torch.rand(shape, generator=generator)
+    state[5:] = state[5:].round()
+    return state
+
+
+_GAME = [
+    (3.0, 33.0),
+    (0.0, 36.0),
+    (0.0, 24.0),
+    (-1.35, 1.35),
+    (-0.9, 0.9),
+    (1.0, 5.0),
+    (0.0, 12.0),
+    *6 * [(0.0, 2.0**18 - 1)],
+]
+
+
 def _environment(kernel: Kernel, spec: EnvSpec) -> Case:
     discrete = isinstance(spec.action, Discrete)
     actions = spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low)
@@ -121,7 +141,7 @@ def _environment(kernel: Kernel, spec: EnvSpec) -> Case:
         lambda n: {"N": n},
         (1, 33, 257),
         fill={
-            "state": normal(),  # many of CartPole's end at once
+            "state": _games if spec.name == "breakout" else normal(),  # many of CartPole's end at once
             "episode_seed": integers(2**62, torch.int64),
             "episode_index": integers(9, torch.int64),
             "episode_length": integers(4),

@@ -12,6 +12,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "envs")]
 
 import test_adam  # noqa: E402
 import test_advantage_shift  # noqa: E402
+import test_breakout  # noqa: E402
 import test_episode_seeds  # noqa: E402
 import test_gae  # noqa: E402
 import test_global_norm  # noqa: E402
@@ -53,6 +54,8 @@ PROOFS: dict[str, tuple[str, Sized]] = {
 for _name, _case in test_gymnasium.CASES.items():
     PROOFS[f"env_step-{_name}"] = (f"Gymnasium {_case.gymnasium}", test_planted_dynamics.STEP[_name])
     PROOFS[f"env_reset-{_name}"] = (f"Gymnasium {_case.gymnasium}", [test_planted_dynamics.START[_name]])
+PROOFS["env_step-breakout"] = ("a slow game of sets, situations by hand", test_breakout.MISTAKES)
+PROOFS["env_reset-breakout"] = ("a slow game of sets", test_breakout.START)
 
 HEAD = """# Every kernel and its proofs
 
