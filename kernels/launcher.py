@@ -230,7 +230,7 @@ class Kernel:
             raise ValueError(f"{self.name}: wanted {len(self._positional)} arguments, got {len(values)}")
         if set(constants) != set(self.constants):
             raise ValueError(f"{self.name}: wanted the constants {sorted(self.constants)}, got {sorted(constants)}")
-        sizes = {name: value for name, value in constants.items() if isinstance(value, int)}
+        sizes = {name: value if isinstance(value, int) else len(value) for name, value in constants.items()}
         device: torch.device | None = None
         for argument, value in zip(self._positional, values, strict=True):
             if isinstance(argument, Scalar):

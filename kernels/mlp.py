@@ -35,8 +35,17 @@ def tiles(environments: int) -> int:
     return _blocks(environments, 32)
 
 
-def _action(discrete: bool, leading: Sequence[str], kind: Callable[..., In] = In) -> In:
-    return kind("action", "int32", (*leading,)) if discrete else kind("action", "float32", (*leading, "ACTIONS"))
+# What an action is: one choice, several, or continuous.
+_ACTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "one": ("int32", ()),
+    "several": ("int32", ("ACTIONS",)),
+    "continuous": ("float32", ("ACTIONS",)),
+}
+
+
+def _action(kind: str, leading: Sequence[str], argument: Callable[..., In] = In) -> In:
+    dtype, own = _ACTIONS[kind]
+    return argument("action", dtype, (*leading, *own))
 
 
 SIZES = Kernel("mlp_sizes", [Out("sizes", "int32", (4,))], blocks=lambda size: 1, constants=CONSTANTS)
@@ -77,8 +86,12 @@ FINAL_VALUES = Kernel(
 )
 
 
-def _rollout(discrete: bool) -> Kernel:
-    bounds = [] if discrete else [In("action_low", "float32", ("ACTIONS",)), In("action_high", "float32", ("ACTIONS",))]
+def _rollout(kind: str) -> Kernel:
+    bounds = (
+        []
+        if kind != "continuous"
+        else [In("action_low", "float32", ("ACTIONS",)), In("action_high", "float32", ("ACTIONS",))]
+    )
     each = ("T", "N")
     return Kernel(
         "mlp_rollout",
@@ -91,7 +104,7 @@ def _rollout(discrete: bool) -> Kernel:
             Out("episode_length", "int32", ("N",)),
             Out("episode_return", "float32", ("N",)),
             *bounds,
-            _action(discrete, each, Out),
+            _action(kind, each, Out),
             Out("observation", "float32", ("T+1", "N", "OBSERVATION")),
             Out("log_prob", "float32", each),
             Out("entropy", "float32", each),
@@ -114,12 +127,12 @@ def _rollout(discrete: bool) -> Kernel:
     )
 
 
-def _minibatch(discrete: bool) -> list[In]:
+def _minibatch(kind: str) -> list[In]:
     return [
         In("packed", "float32", ("K",)),
         In("observation", "float32", ("M", "OBSERVATION")),
         In("index", "int32", ("B",)),
-        _action(discrete, ("M",)),
+        _action(kind, ("M",)),
         In("old_log_prob", "float32", ("M",)),
         In("advantage", "float32", ("M",)),
         In("returns", "float32", ("M",)),
@@ -127,11 +140,11 @@ def _minibatch(discrete: bool) -> list[In]:
     ]
 
 
-def _gradient(discrete: bool) -> Kernel:
+def _gradient(kind: str) -> Kernel:
     return Kernel(
         "mlp_gradient",
         [
-            *_minibatch(discrete),
+            *_minibatch(kind),
             Out("partials", "float32", ("P", "Q")),
             Size("B"),
             Size("P"),
@@ -145,11 +158,11 @@ def _gradient(discrete: bool) -> Kernel:
     )
 
 
-def _policy_metrics(discrete: bool) -> Kernel:
+def _policy_metrics(kind: str) -> Kernel:
     return Kernel(
         "mlp_policy_metrics",
         [
-            *_minibatch(discrete),
+            *_minibatch(kind),
             Out("partials", "float32", ("P", len(METRICS))),
             Size("B"),
             Size("P"),
@@ -162,9 +175,9 @@ def _policy_metrics(discrete: bool) -> Kernel:
     )
 
 
-ROLLOUT = {discrete: _rollout(discrete) for discrete in (True, False)}
-GRADIENT = {discrete: _gradient(discrete) for discrete in (True, False)}
-POLICY_METRICS = {discrete: _policy_metrics(discrete) for discrete in (True, False)}
+ROLLOUT = {kind: _rollout(kind) for kind in _ACTIONS}
+GRADIENT = {kind: _gradient(kind) for kind in _ACTIONS}
+POLICY_METRICS = {kind: _policy_metrics(kind) for kind in _ACTIONS}
 REDUCE = Kernel(
     "mlp_reduce",
     [
@@ -226,6 +239,10 @@ class MLP:
             "DISCRETE": int(self.discrete),
         }
 
+    @property
+    def _kind(self) -> str:
+        return "continuous" if not self.discrete else "one" if isinstance(self.actions, int) else "several"
+
     @functools.cached_property
     def sizes(self) -> tuple[int, int, int]:
         """K, Q, and the floats of a sample's distribution."""
@@ -271,13 +288,13 @@ class MLP:
             iteration: (1,) int32, the training iteration: step t draws as step iteration * T + t.
             state: of the environments, as `kernels.env.env_step` takes it; updated.
             bounds: two (A,) float32 for continuous actions, None for discrete ones.
-            written: action (T, N) int32 or (T, N, A) float32; observation (T+1, N, D), of which row T is read first;
-                log_prob, entropy, reward (T, N) float32; terminated, truncated (T, N) uint8; final_observation
-                (T, N, D), only where a time limit alone ended an episode; the episode's return (T, N) float32 and
-                length (T, N) int32, the step included; policy_version (T, N) int32; ticks (tiles(N), 2) int64, of
-                the processor's counter, spent in the network and in the environments.
+            written: action (T, N) or (T, N, K) int32, or (T, N, A) float32; observation (T+1, N, D), of which row T is
+                read first; log_prob, entropy, reward (T, N) float32; terminated, truncated (T, N) uint8;
+                final_observation (T, N, D), only where a time limit alone ended an episode; the episode's return (T, N)
+                float32 and length (T, N) int32, the step included; policy_version (T, N) int32; ticks (tiles(N), 2)
+                int64, of the processor's counter, spent in the network and in the environments.
         """
-        kernel = ROLLOUT[self.discrete]
+        kernel = ROLLOUT[self._kind]
         own = [state[argument.name] for argument in kernel.arguments[2:7] if isinstance(argument, In)]
         scalars = (max_episode_steps, run_seed)
         kernel(
@@ -304,17 +321,17 @@ class MLP:
         """Writes the partitions' gradients of the PPO loss (kernels/loss.cuh) of a minibatch.
 
         Args:
-            samples: observation (M, D) float32; index (B,) int32; action (M,) int32 or (M, A) float32; old_log_prob,
-                advantage, returns (M,) float32; shift (2,) float32, of the advantages.
+            samples: observation (M, D) float32; index (B,) int32; action (M,) or (M, K) int32, or (M, A) float32;
+                old_log_prob, advantage, returns (M,) float32; shift (2,) float32, of the advantages.
             partials: (P, Q) float32, written; P is `partitions(B)`.
         """
-        GRADIENT[self.discrete](packed, *samples, partials, clip_coef, ent_coef, vf_coef, **self.constants)
+        GRADIENT[self._kind](packed, *samples, partials, clip_coef, ent_coef, vf_coef, **self.constants)
 
     def policy_metrics(
         self, packed: Tensor, samples: Sequence[Tensor], partials: Tensor, clip_coef: float, ent_coef: float
     ) -> None:
         """Writes the partitions' sums (P, 5) float32 of the metrics in METRICS' order, of the value loss 0."""
-        POLICY_METRICS[self.discrete](packed, *samples, partials, clip_coef, ent_coef, **self.constants)
+        POLICY_METRICS[self._kind](packed, *samples, partials, clip_coef, ent_coef, **self.constants)
 
     def reduce(
         self,

@@ -22,7 +22,7 @@ from pipeline import seeds
 from pipeline.checkpoint import parameters_sha256
 from pipeline.config import EvaluateConfig, PolicyConfig
 from pipeline.fused import Fused, FusedPolicy, shapes
-from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, sample
+from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, sample, several
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     count = len(episode_seeds)
     env = envs.make(spec, count, 0, device)
     out = empty_output(spec, count, device)
-    action = empty_action(spec, (count,), device)
+    action, sizes = empty_action(spec, (count,), device), several(spec)
     unused = torch.empty(2, count, device=device)
     env.reset(out.observation, episode_seeds.to(device))
     running = torch.ones(count, dtype=torch.bool, device=device)
@@ -55,9 +55,9 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     for step in range(spec.max_episode_steps):
         parameters = policy.distribution(out.observation)
         if deterministic:
-            mode(parameters, action)
+            mode(parameters, action, sizes)
         else:
-            sample(parameters, action, unused[0], unused[1], step, sampling_key)
+            sample(parameters, action, unused[0], unused[1], step, sampling_key, sizes)
         env.step(action, out)
         ended = running & (out.terminated | out.truncated).bool()
         returns[ended], lengths[ended] = out.episode_return[ended], out.episode_length[ended]

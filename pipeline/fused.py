@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from envs.spec import Discrete, EnvSpec
+from envs.spec import EnvSpec
 from envs.vector import NativeVectorEnv
 from kernels.launcher import Program
 from kernels.mlp import MAX_DEPTH, MAX_WIDTH, MIN_WIDTH, MLP, partitions, tiles
@@ -42,8 +42,8 @@ def shapes(policy: ActorCritic, flat: FlatParameters, spec: EnvSpec, config: Pol
         relu=config.activation == "relu",
         shared=config.shared,
         offsets=tuple(flat.places[piece] for piece in pieces),
-        actions=spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low),
-        discrete=isinstance(spec.action, Discrete),
+        actions=spec.actions,
+        discrete=spec.discrete,
         log_std_range=LOG_STD_RANGE,
     )
 

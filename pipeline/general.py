@@ -9,7 +9,7 @@ from envs.vector import VectorEnv
 from kernels.ppo_loss import ppo_loss
 from pipeline.config import PPOConfig
 from pipeline.optimizer import Adam
-from pipeline.policy import FlatParameters, Policy, sample
+from pipeline.policy import FlatParameters, Policy, sample, several
 from pipeline.profile import Clock
 from pipeline.rollout import Rollout
 
@@ -34,7 +34,7 @@ class General:
         for t in range(rollout.steps):
             parameters = self.policy.distribution(rollout.observations[t])  # (N, P)
             drawn = (rollout.actions[t], rollout.log_probs[t], rollout.entropies[t])
-            sample(parameters, *drawn, first + t, self._run_seed)
+            sample(parameters, *drawn, first + t, self._run_seed, several(self._env.spec))
             with clock.phase("env_step"):
                 self._env.step(rollout.actions[t], rollout.step_output(t))
 
@@ -82,5 +82,6 @@ class General:
             clip_coef=config.clip_coef,
             ent_coef=config.ent_coef,
             vf_coef=config.vf_coef,
+            sizes=several(self._env.spec),
         )
         return gradient

@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from envs.spec import Box, Discrete, EnvSpec
+from envs.spec import Box, EnvSpec
 from kernels.orthogonal import orthogonal
-from kernels.sample import sample_categorical, sample_gaussian
+from kernels.sample import sample_categorical, sample_gaussian, sample_several
 from pipeline.config import PolicyConfig
 
 CACHE_LINE = 16  # float32 elements: each layer begins on one
@@ -36,7 +36,7 @@ class ActorCritic(nn.Module):
 
     def __init__(self, spec: EnvSpec, config: PolicyConfig) -> None:
         super().__init__()
-        outputs = spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low)
+        outputs = sum(spec.actions) if isinstance(spec.actions, tuple) else spec.actions
         inputs = spec.observation_size
         before, after = (_hidden, _nothing) if config.shared else (_nothing, _hidden)
         self.trunk = nn.Sequential(*before(inputs, config))
@@ -144,20 +144,38 @@ def build(
     return policy, flat
 
 
-def sample(parameters: Tensor, action: Tensor, log_prob: Tensor, entropy: Tensor, step: int, run_seed: int) -> None:
-    """Draws an action a row into `action`, with the sampler that its dtype names; see kernels/sample.py."""
+def several(spec: EnvSpec) -> tuple[int, ...]:
+    """Where an action is several choices, the number of actions of each; else ()."""
+    return spec.actions if isinstance(spec.actions, tuple) else ()
+
+
+def sample(
+    parameters: Tensor,
+    action: Tensor,
+    log_prob: Tensor,
+    entropy: Tensor,
+    step: int,
+    run_seed: int,
+    sizes: tuple[int, ...] = (),
+) -> None:
+    """Draws an action a row into `action`; see kernels/sample.py. `sizes`: where there are several choices, of each."""
+    if sizes:
+        sample_several(parameters, action, log_prob, entropy, step, run_seed, sizes)
+        return
     draw = sample_gaussian if action.is_floating_point() else sample_categorical
     draw(parameters, action, log_prob, entropy, step, run_seed)
 
 
-def mode(parameters: Tensor, action: Tensor) -> None:
+def mode(parameters: Tensor, action: Tensor, sizes: tuple[int, ...] = ()) -> None:
     """The most likely action a row into `action`: the largest logit (the first of equals), or the mean."""
-    best = parameters[:, : action.shape[-1]] if action.is_floating_point() else parameters.argmax(-1)
+    if sizes:
+        best = torch.stack([logits.argmax(-1) for logits in parameters.split(sizes, dim=-1)], dim=-1)
+    else:
+        best = parameters[:, : action.shape[-1]] if action.is_floating_point() else parameters.argmax(-1)
     action.copy_(best)
 
 
 def empty_action(spec: EnvSpec, leading: tuple[int, ...], device: torch.device) -> Tensor:
-    """An uninitialized action buffer: (*leading,) int32, or (*leading, A) float32."""
-    if isinstance(spec.action, Discrete):
-        return torch.empty(leading, dtype=torch.int32, device=device)
-    return torch.empty((*leading, len(spec.action.low)), device=device)
+    """An uninitialized action buffer: (*leading,) or (*leading, K) int32, or (*leading, A) float32."""
+    dtype = torch.int32 if spec.discrete else torch.float32
+    return torch.empty((*leading, *spec.action_shape), dtype=dtype, device=device)
