@@ -265,7 +265,7 @@ def check_replay(
             training.policy.named_parameters(), model.named_parameters(), strict=True
         ):
             error = (parameter.double() - right).abs().max()
-            assert error < 5e-5, (iteration, key, float(error))
+            assert error < 1e-5, (iteration, key, float(error))
     assert collected
     return told
 
@@ -916,17 +916,17 @@ def test_phases_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert math.fsum(after[name] for name in PHASES) == after["wall"]
 
 
-@pytest.mark.parametrize("path", ["eager", "fused"])
-def test_phases_within_the_kernel_add_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rollout's kernel counts what it spends in the environments: 3 of 4 parts, let it be."""
+@pytest.mark.parametrize(("ticks", "share"), [([1, 3], 0.75), ([0, 0], 0.0)], ids=["counted", "no counter"])
+def test_phases_within_the_kernel_add_up(ticks: list[int], share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rollout's kernel counts what it spends in the environments, where the processor has a counter."""
     monkeypatch.setattr("pipeline.profile.time.perf_counter", ticking())
-    training = begin(path)
-    training.ppo.path._ticks.copy_(torch.tensor([1, 3]))  # type: ignore[attr-defined]
+    training = begin("fused")
+    training.ppo.path._ticks.copy_(torch.tensor(ticks))  # type: ignore[attr-defined]
     training.ppo._collect = lambda: None
     training.ppo.iterate()
     seconds = training.ppo.clock.seconds()
-    assert seconds["env_step"] == 0.75  # of the second since the phase began
-    assert seconds["rollout_forward"] == 1.25
+    assert seconds["env_step"] == share  # of the second since the phase began
+    assert seconds["rollout_forward"] == 2 - share
     assert math.fsum(seconds[name] for name in PHASES) == seconds["wall"]
 
 
