@@ -102,7 +102,7 @@ class Fused:
 
     def attribute(self, clock: Clock) -> None:
         forward, env = self._ticks.sum(0).tolist()
-        clock.attribute("env_step", clock.present() * env / (forward + env))
+        clock.attribute("env_step", clock.present() * env / (forward + env or 1))  # a processor without a counter: 0
 
     def evaluate(self, rollout: Rollout) -> None:
         self._mlp.values(self._packed, rollout.observations.flatten(0, 1), rollout.values.view(-1))

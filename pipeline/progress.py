@@ -17,10 +17,11 @@ class TrainingProgress:
         title: in front of the bar.
         total: environment steps of the whole training.
         done: steps that an interrupted training had taken already.
+        console: where it is shown; the terminal, if none is given.
     """
 
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
-        self._console = Console()
+    def __init__(self, title: str, total: int, done: int = 0, console: Console | None = None) -> None:
+        self._console = console or Console()
         self._title, self._total, self._begun_at, self._begun = title, total, done, time.perf_counter()
         self._return = math.nan
         self._last_line = self._begun

@@ -332,7 +332,7 @@ def test_30_not_a_number_leaves_no_checkpoint(trained: Path, tmp_path: Path, mon
     now = "iteration[0] == 3 && t == 3 && n == 1"
     with monkeypatch.context() as patch:
         wrong = f"reward[i] = {now} ? as_float(0x7fc00000u) : r;"
-        plant_in_kernel(patch, tmp_path.parent, mlp.ROLLOUT[True], "reward[i] = r;", wrong)
+        plant_in_kernel(patch, tmp_path.parent, mlp.ROLLOUT["one"], "reward[i] = r;", wrong)
         with pytest.raises(UserError) as error:
             product.run(small(tmp_path))
     assert str(error.value) == (

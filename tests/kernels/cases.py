@@ -229,7 +229,7 @@ def _played(name: str, discrete: bool) -> Case:
     spec = envs.spec(name)
     actions = spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low)
     net = network((9,), spec.observation_size, actions, discrete)
-    kernel = mlp.ROLLOUT[discrete]
+    kernel = mlp.ROLLOUT["one" if discrete else "continuous"]
     case = _fused(
         kernel,
         net,
@@ -270,7 +270,7 @@ def _networks() -> dict[str, Case]:
     ends = {"terminated": flags(0.05), "truncated": flags(0.95)}
     reduced = {"samples": 700}
     metrics = {"clip_coef": 0.2, "ent_coef": 0.01}
-    several, gaussian = mlp.GRADIENT[True], mlp.GRADIENT[False]
+    several, gaussian = mlp.GRADIENT["several"], mlp.GRADIENT["continuous"]
     return {
         "mlp_sizes": Case(mlp.SIZES, lambda n: {}, (1,), constants=_TWO.constants),
         "mlp_pack": _fused(mlp.PACK, network((33, 40)), lambda n: {}, (1,), pads, gaps=("packed",)),
@@ -300,7 +300,7 @@ def _networks() -> dict[str, Case]:
             gaps=("partials",),
         ),
         "mlp_policy_metrics": _fused(
-            mlp.POLICY_METRICS[True],
+            mlp.POLICY_METRICS["one"],
             network((9,)),
             _minibatch,
             (1, 33, 250),
