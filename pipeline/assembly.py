@@ -8,8 +8,9 @@ import envs
 from envs.spec import EnvSpec
 from envs.vector import NativeVectorEnv
 from pipeline.config import Config, PPOConfig
-from pipeline.fused import Fused, misfit, shapes
+from pipeline.fused import Fused
 from pipeline.general import General
+from pipeline.mlp import misfit, shapes
 from pipeline.optimizer import Adam, Muon
 from pipeline.policy import ActorCritic, FlatParameters, build
 from pipeline.ppo import PPO, Path

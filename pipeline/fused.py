@@ -9,72 +9,22 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from envs.spec import EnvSpec
 from envs.vector import NativeVectorEnv
 from kernels.launcher import Program
-from kernels.mlp import MAX_DEPTH, MAX_WIDTH, MIN_WIDTH, MLP, partitions, tiles
+from kernels.mlp import MLP, partitions, tiles
 from kernels.ppo_loss import METRICS, SUM
-from pipeline.config import PolicyConfig, PPOConfig
+from pipeline.config import PPOConfig
+from pipeline.mlp import FUSED
 from pipeline.optimizer import Adam
-from pipeline.policy import LOG_STD_RANGE, ActorCritic, FlatParameters
+from pipeline.policy import FlatParameters
 from pipeline.profile import Clock
 from pipeline.rollout import Rollout
-
-
-def misfit(config: PolicyConfig, device: torch.device) -> str | None:
-    """Why the fast path cannot run a policy; None where it can."""
-    if device.type != "cpu":
-        return f"device {device.type}"
-    if len(config.hidden) > MAX_DEPTH:
-        return f"{len(config.hidden)} hidden layers (at most {MAX_DEPTH})"
-    if not all(MIN_WIDTH <= width <= MAX_WIDTH for width in config.hidden):
-        return f"hidden layers of {list(config.hidden)} ({MIN_WIDTH} to {MAX_WIDTH} wide)"
-    return None
-
-
-def shapes(policy: ActorCritic, flat: FlatParameters, spec: EnvSpec, config: PolicyConfig) -> MLP:
-    """What the kernels are compiled for."""
-    extra = () if policy.log_std is None else (policy.log_std,)
-    pieces = (*(layer.weight for layer in policy.layers()), *extra)
-    return MLP(
-        observation=spec.observation_size,
-        hidden=config.hidden,
-        relu=config.activation == "relu",
-        shared=config.shared,
-        offsets=tuple(flat.places[piece] for piece in pieces),
-        actions=spec.actions,
-        discrete=spec.discrete,
-        log_std_range=LOG_STD_RANGE,
-    )
-
-
-class FusedPolicy:
-    """The policy in the flat buffer, its answers by the fast path's kernels: same bits on every machine."""
-
-    def __init__(self, mlp: MLP, flat: FlatParameters) -> None:
-        self._mlp, self._flat = mlp, flat
-        packed, _, self._width = mlp.sizes
-        self._packed = flat.parameters.new_zeros(packed)
-
-    def distribution(self, observation: Tensor) -> Tensor:
-        """(B, D) to (B, A) logits, or (B, 2A) means and log standard deviations."""
-        parameters = observation.new_empty(len(observation), self._width)
-        self._mlp.pack(self._flat.parameters, self._packed)
-        self._mlp.distribution(self._packed, observation, parameters)
-        return parameters
-
-    def value(self, observation: Tensor) -> Tensor:
-        """(B, D) to (B,)."""
-        value = observation.new_empty(len(observation))
-        self._mlp.pack(self._flat.parameters, self._packed)
-        self._mlp.values(self._packed, observation, value)
-        return value
 
 
 class Fused:
     """Runs an MLP on native environments; what each method has to do is said in pipeline/ppo.py."""
 
-    name = "fused"
+    name = FUSED
 
     def __init__(self, mlp: MLP, flat: FlatParameters, env: NativeVectorEnv, config: PPOConfig, run_seed: int) -> None:
         self._mlp, self._flat, self._env, self._config, self._run_seed = mlp, flat, env, config, run_seed

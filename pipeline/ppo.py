@@ -112,9 +112,10 @@ class PPO:
     def iterate(self) -> dict[str, float]:
         """One iteration; returns its metrics."""
         learning_rate = self.learning_rate(self.config.learning_rate, self.iteration, self.iterations)
-        self._iteration.fill_(self.iteration)
-        self.optimizer.begin(learning_rate)
+        with self.clock.phase("minibatch_update"):
+            self.optimizer.begin(learning_rate)
         with self.clock.phase("rollout_forward"):
+            self._iteration.fill_(self.iteration)
             self._collect()
             self.path.attribute(self.clock)
         with self.clock.phase("advantage"):

@@ -20,7 +20,7 @@ from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, train
 from pipeline import evaluate as product
 from pipeline.config import Config
-from pipeline.fused import FusedPolicy
+from pipeline.mlp import FusedPolicy
 from pipeline.policy import ActorCritic, Policy, build, empty_action, mode, sample
 
 CPU = torch.device("cpu")

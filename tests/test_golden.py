@@ -26,7 +26,7 @@ from kernels.mlp import partitions
 from pipeline import checkpoint, provenance, train
 from pipeline import config as configuration
 from pipeline.config import Config
-from pipeline.fused import shapes
+from pipeline.mlp import shapes
 from pipeline.policy import build
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -35,6 +35,7 @@ from kernels.ppo_loss import METRICS
 from kernels.summary import ROLLOUT_SUMS, SUMMARY
 from pipeline import fused as fused_path
 from pipeline import general as general_path
+from pipeline import mlp as networks
 from pipeline import optimizer as optimizers
 from pipeline import ppo as product
 from pipeline import rollout as rollouts
@@ -101,7 +102,7 @@ def begin(
     own = parts.general.General if path == "general" else parts.fused.Fused
     bound = {key: lambda self, *rest, method=method: method(own, self, *rest) for key, method in methods.items()}
     runner = type(own.__name__, (own,), bound | ({"prepared": lambda self, work: work} if path == "eager" else {}))
-    network = actor_critic if path == "general" else fused_path.shapes(actor_critic, flat, spec, policy)
+    network = actor_critic if path == "general" else networks.shapes(actor_critic, flat, spec, policy)
     run = runner(network, flat, env, config, run_seed)
     ppo = parts.ppo.PPO(config, env, run, optimizer, run_seed, Clock(CPU))
     if name == "cartpole" and spec.name == name and config.num_envs == 4:
@@ -633,8 +634,8 @@ def test_the_kernel_plays_as_the_policy_answers(name: str) -> None:
     training.ppo._iteration.fill_(1)
     training.ppo._collect()
     training.ppo._advantages()
-    policy = fused_path.FusedPolicy(
-        fused_path.shapes(training.policy, training.flat, training.ppo.env.spec, POLICY), training.flat
+    policy = networks.FusedPolicy(
+        networks.shapes(training.policy, training.flat, training.ppo.env.spec, POLICY), training.flat
     )
     for t in range(rollout.steps):
         action, unused = torch.empty_like(rollout.actions[t]), torch.empty(2, rollout.num_envs)

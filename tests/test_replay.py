@@ -15,7 +15,7 @@ from kernels.errors import UserError
 from pipeline import checkpoint, evaluate, evaluation, provenance, train
 from pipeline import replay as product
 from pipeline.config import Config
-from pipeline.fused import FusedPolicy
+from pipeline.mlp import FusedPolicy
 from pipeline.policy import ActorCritic
 from pipeline.ppo import PPO
 

@@ -23,6 +23,7 @@ from kernels import mlp
 from kernels.errors import UserError
 from pipeline import checkpoint, fused, general, optimizer, policy, ppo, profile, provenance
 from pipeline import config as configuration
+from pipeline import mlp as networks
 from pipeline import train as product
 
 REQUIRED_CURVE = [
@@ -390,7 +391,7 @@ def test_the_checkpoint_is_what_training_made(path: str, tmp_path: Path) -> None
     env = envs.make(spec, 4, 1, torch.device("cpu"))
     runner: ppo.Path = general.General(actor_critic, flat, env, config.ppo, 1)
     if path == "fused":
-        runner = fused.Fused(fused.shapes(actor_critic, flat, spec, config.policy), flat, env, config.ppo, 1)
+        runner = fused.Fused(networks.shapes(actor_critic, flat, spec, config.policy), flat, env, config.ppo, 1)
     training = ppo.PPO(config.ppo, env, runner, adam, 1, profile.Clock(torch.device("cpu")))
     curve = rows(trained / "curve.csv")
     assert list(curve[0])[: len(REQUIRED_CURVE)] == REQUIRED_CURVE
