@@ -14,7 +14,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -129,7 +129,7 @@ class Bench:
         iterations = self._iterations(self.effort.times_seconds)
         seconds: dict[int, list[float]] = {times: [] for times in TIMES}
         peaks = dict.fromkeys(TIMES, 0)
-        for _ in self.progress.track(range(self.effort.rounds), description="steps"):
+        for _ in self._rounds("steps", self.effort.rounds):
             for times in TIMES:
                 config = self._with(ppo={"total_steps": times * iterations * self.config.ppo.batch_size})
                 speed.forget_peak()
@@ -152,7 +152,7 @@ class Bench:
         total = self._iterations(self.effort.logged_seconds) * self.config.ppo.batch_size
         config = self._with(ppo={"total_steps": total})
         found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-        for _ in self.progress.track(range(self.effort.logged_rounds), description="logging"):
+        for _ in self._rounds("logging", self.effort.logged_rounds):
             for tracked in found:
                 found[tracked].append(_train_tracked(config, tracked))
         walls = {tracked: [seconds["wall"] for seconds in each] for tracked, each in found.items()}
@@ -168,6 +168,11 @@ class Bench:
             }
             for tracked in found
         ]
+
+    def _rounds(self, title: str, count: int) -> Iterator[int]:
+        task = self.progress.add_task(title, total=count)
+        yield from self.progress.track(range(count), task_id=task)
+        self.progress.remove_task(task)
 
     def _iterations(self, seconds: float) -> int:
         return max(1, math.ceil(seconds * self.steps_per_second / self.config.ppo.batch_size))
@@ -232,7 +237,7 @@ def shape_name(row: Row) -> str:
 
 
 def training_table(rows: Sequence[Row], rounds: int) -> Table:
-    title = f"Training: median of {rounds} rounds; GFLOP/s of all and of the update, % of the FMA peak"
+    title = f"Training: median of {rounds} rounds, %: share of the FMA peak"
     headers = ("envs × steps", "steps/s", "range", "GFLOP/s", "%", "update", "%", "peak", "MB")
     return _table(
         title,
@@ -255,8 +260,8 @@ def training_table(rows: Sequence[Row], rounds: int) -> Table:
 
 
 def phases_table(rows: Sequence[Row]) -> Table:
-    headers = ("envs × steps", *(name.replace("_", " ") for name in speed.TIMED), "sum")
-    shares = [(*row["phases"].values(), row["phases_sum"]) for row in rows]
+    headers = ("envs × steps", *(name.replace("_", "\n") for name in speed.TIMED), "sum")
+    shares = [(*(row["phases"][name] for name in speed.TIMED), row["phases_sum"]) for row in rows]
     cells = [[shape_name(row), *(f"{100 * s:.1f}" for s in each)] for row, each in zip(rows, shares, strict=True)]
     return _table("Where the time goes: % of the wall", headers, cells)
 
@@ -318,9 +323,9 @@ def logging_table(rows: Sequence[Row]) -> Table:
 
 
 def _table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    result = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    result = Table(title=f"\n{title}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for number, header in enumerate(headers):
-        result.add_column(header, justify="right" if number else "left")
+        result.add_column(header, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         result.add_row(*row)
     return result

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline import figures
 from pipeline.figures import INK, PHASE_COLORS, SHORT, Spec
+from pipeline.speed import TIMED
 
 WIDTH, HEIGHT = 300, 160  # of one panel, px
 BLUE = PHASE_COLORS[0]
@@ -48,11 +49,11 @@ def _axis(field: str, title: str, **options: Any) -> Spec:
 def _phases(rows: Sequence[Row]) -> Spec:
     """A bar for each training: the phases' shares of the wall."""
     names = [f"{row['env']} {row['num_envs']}×{row['num_steps']}" for row in rows]
-    labels = [name.replace("_", " ") for name in rows[0]["phases"]]
+    labels = [name.replace("_", " ") for name in TIMED]
     values = [
-        {"training": name, "phase": label, "share": share, "order": order}
-        for name, row in zip(names, rows, strict=True)
-        for order, (label, share) in enumerate(zip(labels, row["phases"].values(), strict=True))
+        {"training": training, "phase": labels[order], "share": row["phases"][name], "order": order}
+        for training, row in zip(names, rows, strict=True)
+        for order, name in enumerate(TIMED)
     ]
     color = {
         "field": "phase",
