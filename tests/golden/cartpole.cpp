@@ -10,6 +10,7 @@
 //   ppo.num_minibatches=3
 //   ppo.update_epochs=2
 //   ppo.ent_coef=0.01
+//   ppo.learning_rate=0.02
 #define LS_OBSERVATION 4
 #define LS_HIDDEN 17, 9
 #define LS_RELU 0
@@ -33,7 +34,7 @@ constexpr int PARAMETERS = 320;
 constexpr int PARTITIONS = 4;
 constexpr int REDUCTION_BLOCKS = 1;
 constexpr double LOG_STD_INIT = 0.0;
-constexpr double LEARNING_RATE = 0.0025;
+constexpr double LEARNING_RATE = 0.02;
 constexpr double GAMMA = 0.98;
 constexpr double GAE_LAMBDA = 0.9;
 constexpr double CLIP_COEF = 0.2;
@@ -45,5 +46,5 @@ constexpr double BETA2 = 0.999;
 constexpr double EPSILON = 1e-05;
 constexpr bool ANNEAL_LR = true;
 constexpr char INITIAL_PARAMS_SHA256[] = "8818c5085b09adccd2d9d58e3c08c6ba72c2f64e7cb705ee6351bc51833601cc";
-constexpr char PARAMS_SHA256[] = "dadad33cee0ad4a33f66506e186a648d8e8f83d6724db876bba69664dd41233c";
+constexpr char PARAMS_SHA256[] = "133377f9974e76f04f45f91455eb8752123356de4f5fc94d817cd77bd87781b3";
 #include "training.h"
