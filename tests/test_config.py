@@ -137,12 +137,12 @@ MISTAKES = [
     ("~env", "env: wanted a value", "Give env=<value>"),
     (
         "env=cartpol",
-        "one of acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
         "Nearest: cartpole",
     ),
     (
         "env.name=cartpol",
-        "one of acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
         "Nearest: cartpole",
     ),
     ("env.max_episode_steps=0", "env.max_episode_steps: wanted a whole number of at least 1", "got 0"),
