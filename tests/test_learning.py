@@ -28,7 +28,8 @@ def selection_returns(seed: int, folder: Path, *overrides: str) -> tuple[float, 
 
 # Untrained, seed 4's policy stays up for 117 steps and seed 8's for all 500.
 @pytest.mark.parametrize(
-    ("seed", "path"), [*((seed, "fused=true") for seed in (1, 2, 3, 5, 6, 7)), (1, "fused=false"), (2, "fused=false")]
+    ("seed", "path"),
+    [*((seed, "fused=true") for seed in (1, 2, 3, 5, 6, 7, 9, 10)), (1, "fused=false"), (2, "fused=false")],
 )
 def test_cartpole(seed: int, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
@@ -37,13 +38,13 @@ def test_cartpole(seed: int, path: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert after >= 475
 
 
-# Acrobot's first policy of seed 1 happens to swing up; on these seeds chance meets the car's goal early.
+# With fewer steps it is chance that some seeds are there; of ten seeds all were. Acrobot's seed 1 swings up untrained.
 @pytest.mark.parametrize("seed", [2, 3, 5, 6])
 @pytest.mark.parametrize(
     ("name", "steps", "bar"),
     [
-        ("acrobot", 65536, -120),  # from -500
-        ("mountain_car_continuous", 98304, 50),  # from 0, which standing still earns
+        ("acrobot", 131072, -100),  # from -500
+        ("mountain_car_continuous", 196608, 50),  # from 0, which standing still earns
         ("pendulum", 81920, -300),  # from -1300
     ],
 )
