@@ -21,10 +21,16 @@ import torch
 from kernels import compiler
 from kernels.launcher import Constant, In, Kernel, Out, Size, c_type, numpy_type
 
-_FLAGS = ("-std=c++17", "-g1", "-ffp-contract=off", "-pthread")
+_FLAGS = ("-std=c++17", "-g1", "-ffp-contract=off", "-pthread", "-O0")
 SANITIZERS = {
-    "thread": ("-O1", "-fsanitize=thread"),
-    "memory": ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "thread": ("-fsanitize=thread",),
+    # Without the checks that double a build and see nothing here: a null pointer ends the program by itself.
+    "memory": (
+        "-fsanitize=address,undefined",
+        "-fno-sanitize=null,object-size",
+        "-fno-sanitize-address-use-after-scope",
+        "-fno-sanitize-recover=all",
+    ),
 }
 # Freed memory is not what is looked for: the program ends after one launch.
 _ENVIRONMENT = {"TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=0"}

@@ -112,7 +112,7 @@ DEVICE_MEMBER void forward_layer(const float* packed, int rows, float* tile) {
     const float* weight = packed + packed_layer(T, L);
     float* y = tile + tile_layer(L);
     const Rows x{L ? tile + tile_layer(L - 1) : tile, L ? stride(L - 1) : D};
-    tile_product<N>(
+    tile_product_even<N>(
         rows, K, x, Panels<K>{weight}, [&](int, int n) { return load(weight + K * N + n); },
         [&](int m, int n, vec sum) { store(y + m * stride(L) + n, activation(sum)); });
     BARRIER();

@@ -12,7 +12,6 @@ KERNEL mlp_values(const float* packed,       // (K)
         load_observations(observation, begin, rows, tile);
         forward<TOWERS - 1>(packed, rows, tile);
         BLOCK_FOR(s, 0, rows) value[begin + s] = tile[TILE_OUTPUT + value_row(TOWERS - 1) * SAMPLES + s];
-        BARRIER();
     }
 }
 
@@ -28,7 +27,6 @@ KERNEL mlp_distribution(const float* packed,       // (K)
         forward<0>(packed, rows, tile);
         BLOCK_FOR(s, 0, rows)
             parameters_of(packed, tile + TILE_OUTPUT, s, parameters + (begin + s) * PARAMETER_WIDTH);
-        BARRIER();
     }
 }
 

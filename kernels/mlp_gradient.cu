@@ -94,7 +94,7 @@ DEVICE_MEMBER void backward_layer(const float* packed, int rows, bool first, flo
     if constexpr (L > 0) {
         BARRIER();
         constexpr int M = padded(I);
-        tile_product<M>(
+        tile_product_even<M>(
             rows, hidden(L), Rows{delta, stride(L)}, Panels<hidden(L)>{packed + packed_transpose(T, L)},
             [](int, int) { return splat(0.0f); },
             [&](int m, int n, vec sum) { store(x + m * X + n, sum * slope(load(x + m * X + n))); });
@@ -117,7 +117,7 @@ DEVICE_MEMBER void backward(const float* packed, int rows, bool first, float* ti
             add_row(delta + (ACTOR + 1 + d) * SAMPLES, rows, first, gradient + gradient_log_std() + d);
 #endif
     BARRIER();
-    tile_product<N>(
+    tile_product_even<N>(
         rows, O, Columns{delta, SAMPLES}, Matrix{packed + packed_head(T), N}, [](int, int) { return splat(0.0f); },
         [&](int m, int n, vec sum) { store(h + m * X + n, sum * slope(load(h + m * X + n))); });
     BARRIER();
@@ -185,6 +185,5 @@ KERNEL mlp_policy_metrics(const float* packed,          // (K)
             if (metric == VALUE_LOSS) *sum = 0.0f;
             else add_row(tile + TILE_METRIC + metric * SAMPLES, rows, begin == share.begin, sum);
         }
-        BARRIER();
     }
 }

@@ -88,7 +88,6 @@ KERNEL mlp_rollout(const float* packed,        // (K)
         }
         BARRIER();
         BLOCK_FOR(i, 0, rows * D) observation[((long long)(t + 1) * N + share.begin) * D + i] = tile[i];
-        BARRIER();
         network += answered - last;
         last = ticks();
         environments += last - answered;

@@ -96,6 +96,15 @@ DEVICE_MEMBER void tile_product(int M, int K, Left left, Right right, Init init,
     if (rest & 1) product_rows<1, N, tile_vectors<N>(4 * TILE_VECTORS)>(m, 1, K, left, right, init, out);
 }
 
+// The same where the number of rows is known at run time only: rows beyond M, up to an even number, come out too. Two
+// shapes of tile in the place of four, which matters to who compiles it.
+template <int N, class Left, class Right, class Init, class Out>
+DEVICE_MEMBER void tile_product_even(int M, int K, Left left, Right right, Init init, Out out) {
+    const int groups = M / TILE_ROWS, rest = M - groups * TILE_ROWS;
+    product_rows<TILE_ROWS, N, tile_vectors<N>(TILE_VECTORS)>(0, groups, K, left, right, init, out);
+    product_rows<2, N, tile_vectors<N>(2 * TILE_VECTORS)>(groups * TILE_ROWS, (rest + 1) / 2, K, left, right, init, out);
+}
+
 // out(n, init(n) + sum over k < K of right[k * stride + n]) for n < N: a row of ones times the matrix.
 template <int N, class Init, class Out>
 DEVICE_MEMBER void tile_sum(int K, const float* right, int stride, Init init, Out out) {
