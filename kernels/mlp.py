@@ -240,7 +240,8 @@ class MLP:
         }
 
     @property
-    def _kind(self) -> str:
+    def kind(self) -> str:
+        """What an action is: one choice, several, or continuous."""
         return "continuous" if not self.discrete else "one" if isinstance(self.actions, int) else "several"
 
     @functools.cached_property
@@ -294,7 +295,7 @@ class MLP:
                 float32 and length (T, N) int32, the step included; policy_version (T, N) int32; ticks (tiles(N), 2)
                 int64, of the processor's counter, spent in the network and in the environments.
         """
-        kernel = ROLLOUT[self._kind]
+        kernel = ROLLOUT[self.kind]
         own = [state[argument.name] for argument in kernel.arguments[2:7] if isinstance(argument, In)]
         scalars = (max_episode_steps, run_seed)
         kernel(
@@ -325,13 +326,13 @@ class MLP:
                 old_log_prob, advantage, returns (M,) float32; shift (2,) float32, of the advantages.
             partials: (P, Q) float32, written; P is `partitions(B)`.
         """
-        GRADIENT[self._kind](packed, *samples, partials, clip_coef, ent_coef, vf_coef, **self.constants)
+        GRADIENT[self.kind](packed, *samples, partials, clip_coef, ent_coef, vf_coef, **self.constants)
 
     def policy_metrics(
         self, packed: Tensor, samples: Sequence[Tensor], partials: Tensor, clip_coef: float, ent_coef: float
     ) -> None:
         """Writes the partitions' sums (P, 5) float32 of the metrics in METRICS' order, of the value loss 0."""
-        POLICY_METRICS[self._kind](packed, *samples, partials, clip_coef, ent_coef, **self.constants)
+        POLICY_METRICS[self.kind](packed, *samples, partials, clip_coef, ent_coef, **self.constants)
 
     def reduce(
         self,

@@ -22,6 +22,7 @@ from kernels import (
     compiler,
     env,
     episode_seeds,
+    fma_peak,
     gae,
     global_norm,
     mlp,
@@ -228,13 +229,13 @@ def _played(name: str, discrete: bool) -> Case:
     """A rollout of an environment, with episodes of four steps at most."""
     spec = envs.spec(name)
     actions = spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low)
-    net = network((9,), spec.observation_size, actions, discrete)
+    net = network((9,), spec.observation_size, actions, discrete, relu=True)
     kernel = mlp.ROLLOUT["one" if discrete else "continuous"]
     case = _fused(
         kernel,
         net,
         lambda n: {"T": 3, "N": n, "tiles": mlp.tiles(n)},
-        (1, 7, 33),
+        (1, 7, 19),
         {
             "iteration": lambda *_: torch.tensor([5], dtype=torch.int32),
             "state": normal(),  # many of CartPole's end at once
@@ -254,9 +255,10 @@ def _played(name: str, discrete: bool) -> Case:
     return replace(case, constants={**case.constants, "STATE": spec.state_size})
 
 
-# The shapes are small, since a build under a sanitizer takes seconds: two layers and two towers once, else one of each.
-_TWO, _CHOICES = network((9, 17)), network((9, 17), actions=(3, 2))
-_GAUSSIAN = network((9,), discrete=False, relu=True, shared=True)
+# The shapes are small and ReLU the rule, since a build under a sanitizer takes seconds (and with tanh, more of them). One
+# is wider than 64: there a tile holds more samples than the head takes at a time.
+_TANH, _CHOICES = network((9, 17)), network((9, 17), actions=(3, 2), relu=True, shared=True)
+_ONE, _GAUSSIAN = network((9,), relu=True), network((9,), discrete=False, relu=True)
 
 
 def _networks() -> dict[str, Case]:
@@ -272,20 +274,22 @@ def _networks() -> dict[str, Case]:
     metrics = {"clip_coef": 0.2, "ent_coef": 0.01}
     several, gaussian = mlp.GRADIENT["several"], mlp.GRADIENT["continuous"]
     return {
-        "mlp_sizes": Case(mlp.SIZES, lambda n: {}, (1,), constants=_TWO.constants),
+        "mlp_sizes": Case(mlp.SIZES, lambda n: {}, (1,), constants=_TANH.constants),
         "mlp_pack": _fused(mlp.PACK, network((33, 40)), lambda n: {}, (1,), pads, gaps=("packed",)),
         "mlp_pack-gaussian": _fused(
             mlp.PACK, network((48, 40), discrete=False, shared=True), lambda n: {}, (1,), pads, gaps=("packed",)
         ),
-        "mlp_values": _fused(mlp.VALUES, _TWO, rows, (1, 33, 800)),
-        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 800)),
-        "mlp_distribution-gaussian": _fused(mlp.DISTRIBUTION, _GAUSSIAN, rows, (1, 33, 800)),
-        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 960), ends, gaps=("value",)),
+        "mlp_values": _fused(mlp.VALUES, _TANH, rows, (1, 33, 530)),
+        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 530)),
+        "mlp_distribution-gaussian": _fused(
+            mlp.DISTRIBUTION, network((72,), discrete=False, relu=True), rows, (1, 33, 530)
+        ),
+        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 640), ends, gaps=("value",)),
         "mlp_gradient": _fused(
             several,
             _CHOICES,
             _minibatch,
-            (1, 33, 250),
+            (1, 33, 150),
             {"index": rows_of_more(20)},
             scalars=_FUSED_LOSS,
             gaps=("partials",),
@@ -294,16 +298,16 @@ def _networks() -> dict[str, Case]:
             gaussian,
             _GAUSSIAN,
             _minibatch,
-            (1, 33, 250),
+            (1, 33, 150),
             {"index": rows_of_more(20)},
             scalars=_FUSED_LOSS,
             gaps=("partials",),
         ),
         "mlp_policy_metrics": _fused(
             mlp.POLICY_METRICS["one"],
-            network((9,)),
+            _ONE,
             _minibatch,
-            (1, 33, 250),
+            (1, 33, 150),
             {"index": rows_of_more(20)},
             scalars=metrics,
         ),
@@ -323,6 +327,13 @@ _DRAW = {"step": 7, "run_seed": 2**63 + 5}
 _FLAGS = {"terminated": integers(2, torch.uint8), "truncated": integers(2, torch.uint8)}
 
 CASES: dict[str, Case] = {
+    "fma_peak": Case(
+        fma_peak.FMA_PEAK,
+        lambda n: {"n": n},
+        (1, 33, 12300),
+        {"x": normal()},
+        {"rounds": 3, "factor": 0.75, "offset": 0.5},
+    ),
     "philox_words": Case(
         philox_words.PHILOX_WORDS, lambda n: {"N": n}, (1, 33, 4099), {"counter": integers(2**31)}, {"key": 2**63 + 5}
     ),

@@ -14,6 +14,7 @@ import test_adam  # noqa: E402
 import test_advantage_shift  # noqa: E402
 import test_breakout  # noqa: E402
 import test_episode_seeds  # noqa: E402
+import test_fma_peak  # noqa: E402
 import test_gae  # noqa: E402
 import test_global_norm  # noqa: E402
 import test_gymnasium  # noqa: E402
@@ -32,6 +33,7 @@ FIGURES = ROOT / "build" / "provenance" / "gpu-resources.txt"
 NORM = test_global_norm.FAULTS.values()
 # Kernel: its reference (in tests/reference.py where no other place is named), the mistakes that its tests plant.
 PROOFS: dict[str, tuple[str, Sized]] = {
+    "fma_peak": ("a geometric series", [*test_fma_peak.FAULTS, "a separate product"]),
     "philox_words": ("`philox`, vectors of Random123", test_philox_words.FAULTS),
     "episode_seeds": ("`episode_seeds`", test_episode_seeds.FAULTS),
     "sample-categorical": ("`sample_categorical`", test_sample.CATEGORICAL_FAULTS),
