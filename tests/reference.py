@@ -305,11 +305,11 @@ def orthogonal(inputs: int, outputs: int, gain: float, layer: int, run_seed: int
     return dtype(gain) * (q if inputs >= outputs else q.T)
 
 
-def shuffle(n: int, update: int, epoch: int, run_seed: int) -> list[int]:
+def shuffle(n: int, iteration: int, epoch: int, run_seed: int) -> list[int]:
     """A Feistel network over the smallest power of two that holds n, walked until it lands below n."""
     bits = max(2, (n - 1).bit_length())
     rounds = min(32, 8 + 48 // bits)
-    keys = philox(counters(range(epoch * 8, epoch * 8 + 8), update, SHUFFLE, 0), run_seed).reshape(-1).tolist()
+    keys = philox(counters(range(epoch * 8, epoch * 8 + 8), iteration, SHUFFLE, 0), run_seed).reshape(-1).tolist()
 
     def mixed(x: int, key: int) -> int:
         x = (x ^ key) * 0x9E3779B1 & WORD

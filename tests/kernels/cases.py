@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from compare import poisoned
-from networks import choices, flat_size, network, packed, parameters, with_choices
+from networks import choices, flat_size, network, packed, parameters
 from torch import Tensor
 
 import envs
@@ -82,7 +82,8 @@ class Case:
     def arguments(self, rows: int, seed: int = 0) -> list[Any]:
         """Fresh arguments, the same for the same seed."""
         generator = torch.Generator().manual_seed(seed)
-        sizes = {**self.sizes(rows), **self.constants}
+        wide = {name: len(value) if isinstance(value, tuple) else value for name, value in self.constants.items()}
+        sizes = {**self.sizes(rows), **wide}
         values: list[Any] = []
         for argument in self.kernel.arguments:
             if isinstance(argument, Scalar):
@@ -199,7 +200,6 @@ def _fused(
     **options: Any,
 ) -> Case:
     """A kernel of the MLP: its parameters are those of a network."""
-    several = isinstance(net.actions, tuple)
     filled: dict[str, Fill] = {
         "parameters": lambda *_: parameters(net),
         "packed": lambda *_: packed(net),
@@ -212,7 +212,7 @@ def _fused(
         )
     read = {a.name for a in kernel.arguments if isinstance(a, In) and not isinstance(a, Out)}
     return Case(
-        with_choices(kernel, len(choices(net))) if several else kernel,
+        kernel,
         lambda n: {"K": net.sizes[0], "Q": net.sizes[1], "PARAMETERS": net.sizes[2], "n": flat_size(net), **sizes(n)},
         rows,
         {**{name: value for name, value in filled.items() if name in read}, **(fill or {})},
@@ -255,8 +255,8 @@ def _played(name: str, discrete: bool) -> Case:
     return replace(case, constants={**case.constants, "STATE": spec.state_size})
 
 
-# The shapes are small and ReLU the rule, since a build under a sanitizer takes seconds (and with tanh, more of them). One
-# is wider than 64: there a tile holds more samples than the head takes at a time.
+# The shapes are small and ReLU the rule, since a build under a sanitizer takes seconds (and with tanh, more of them).
+# One network is wider than 64: there a tile holds more samples than the head takes at a time.
 _TANH, _CHOICES = network((9, 17)), network((9, 17), actions=(3, 2), relu=True, shared=True)
 _ONE, _GAUSSIAN = network((9,), relu=True), network((9,), discrete=False, relu=True)
 

@@ -155,17 +155,20 @@ def test_impossible_actions_are_not_drawn() -> None:
 
 
 CATEGORICAL_FAULTS = {
-    "every row draws alike": ("philox(index, step, PURPOSE_ACTION", "philox(0, step, PURPOSE_ACTION"),
-    "every step draws alike": ("philox(index, step, PURPOSE_ACTION", "philox(index, 0, PURPOSE_ACTION"),
-    "the cumulative sum is off by one": ("a < A - 1; a++", "a < A - 2; a++"),
-    "the largest logit is not taken off": ("float largest = logits[0]", "float largest = 99.0f"),
-    "entropy with the wrong sign": ("sum -= exp_(log_probs[a])", "sum += exp_(log_probs[a])"),
-    "log-probability of the first action": ("a == *action ? log_probs[a] : value", "log_probs[0]"),
+    "every row draws alike": ("philox(index * BLOCKS + choice / 4", "philox(choice / 4"),
+    "every step draws alike": ("choice / 4, step, PURPOSE_ACTION", "choice / 4, 0, PURPOSE_ACTION"),
+    "the cumulative sum is off by one": ("a < first + size - 1; a++", "a < first + size - 2; a++"),
+    "the largest logit is not taken off": ("F largest = logits[first]", "F largest = all<F>(99.0f)"),
+    "entropy with the wrong sign": ("sum = sum - exp_(log_probs[a])", "sum = sum + exp_(log_probs[a])"),
+    "log-probability of the first action": (
+        "select(action[choice] == a, log_probs[first + a], value)",
+        "log_probs[first]",
+    ),
 }
 GAUSSIAN_FAULTS = {
     "variance in place of deviation": ("exp_(log_std[d]) * z.value", "exp_(2.0f * log_std[d]) * z.value"),
     "the deviation's logarithm is left out": ("z * z - log_std[d]", "z * z"),
-    "one dimension only": ("sum += -0.5f", "sum = -0.5f"),
+    "one dimension only": ("sum = sum + (-0.5f", "sum = (-0.5f"),
     "blocks overlap": ("philox(index * BLOCKS + block", "philox(index + block"),
     "entropy of deviation 1": ("LOG_SQRT_2PI + log_std[d]", "LOG_SQRT_2PI"),
 }
