@@ -107,7 +107,7 @@ def document() -> str:
     """The whole page. KeyError: a kernel has no proof here, or no figures yet."""
     head, *lines = FIGURES.read_text().splitlines()
     figures = {name: "&emsp;".join(cells) for name, *cells in map(str.split, lines)}
-    barriers = [name for name, _ in test_sanitizers.BARRIERS]
+    barriers = [name for name, *_ in test_sanitizers.BARRIERS]
     rows = []
     for name, case in CASES.items():
         reference, mistakes = PROOFS[name]
