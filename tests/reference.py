@@ -271,6 +271,37 @@ def mlp_gradient(
     return gradient, np.array([np.cumsum(term)[-1] for term in terms], flat.dtype) / flat.dtype.type(len(index))
 
 
+def summary(
+    observation: Array,
+    reward: Array,
+    log_prob: Array,
+    value: Array,
+    advantage: Array,
+    target: Array,
+    terminated: Array,
+    truncated: Array,
+    episode_return: Array,
+    episode_length: Array,
+    metrics: Array,
+    norms: Array,
+) -> list[float]:
+    """An iteration's numbers in float64: NaN where there is nothing to divide by."""
+    ended = (terminated | truncated).astype(bool)
+    target, error = (x.astype(np.float64) for x in (target, target.astype(np.float64) - value[: len(target)]))
+    not_finite = sum(int((~np.isfinite(x)).sum()) for x in (observation, reward, log_prob, value, advantage))
+    returns, lengths = (x[ended].astype(np.float64) for x in (episode_return, episode_length))
+    constant = np.ptp(target) == 0
+    return [
+        float(ended.sum()),
+        returns.mean() if ended.any() else np.nan,
+        lengths.mean() if ended.any() else np.nan,
+        np.nan if constant else 1 - error.var() / target.var(),
+        float(not_finite),
+        norms.astype(np.float64).mean(),
+        *metrics.astype(np.float64).mean(axis=0),
+    ]
+
+
 def global_norm(gradient: Array, max_norm: float) -> tuple[Array, Array]:
     """The norm before clipping, and the factor that clips (Pascanu et al., arXiv:1211.5063)."""
     norm = np.sqrt((gradient * gradient).sum(keepdims=True))

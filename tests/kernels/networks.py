@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from kernels.launcher import Constant
+from kernels.launcher import Constant, Kernel
 from kernels.mlp import MLP
 
 LINE = 16  # floats of a cache line, on which each piece of the flat buffer begins
@@ -66,3 +66,10 @@ def packed(mlp: MLP, seed: int = 0) -> Tensor:
     result = torch.zeros(mlp.sizes[0])
     mlp.pack(parameters(mlp, seed), result)
     return result
+
+
+def with_choices(kernel: Kernel, count: int | str) -> Kernel:
+    """A kernel whose actions are `count` choices each, a number or the name of one: (..., count) int32."""
+    arguments = [replace(a, shape=(*a.shape, count)) if a.name == "action" else a for a in kernel.arguments]
+    file, threads = kernel.path.stem, kernel.threads
+    return Kernel(kernel.name, arguments, kernel.blocks, file=file, constants=kernel.constants, threads=threads)

@@ -1,9 +1,8 @@
 """The fused MLP: forward, gradient and reduction against float64, over its shapes; each planted mistake is seen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 import reference
 import torch
 from compare import assert_close, assert_near, poisoned
-from conftest import Plant
-from networks import LOG_STD_RANGE, choices, flat_size, network, packed, parameters
+from conftest import QUICK, Plant
+from networks import LOG_STD_RANGE, choices, flat_size, network, packed, parameters, with_choices
 from torch import Tensor
 
 from kernels import compiler, mlp
@@ -21,8 +20,6 @@ from kernels.mlp import MLP
 from kernels.ppo_loss import METRICS
 
 COEFFICIENTS = (0.2, 0.01, 0.7)  # clip, entropy, value
-# Without optimization a kernel builds in a third of the time; tests/test_golden.py holds that it changes no bit.
-QUICK = tuple("-O0" if flag == "-O3" else flag for flag in compiler.FLAGS)
 KERNELS = {
     *(mlp.PACK, mlp.VALUES, mlp.DISTRIBUTION, mlp.FINAL_VALUES, mlp.REDUCE),
     *mlp.GRADIENT.values(),
@@ -46,11 +43,8 @@ GAUSSIAN = network((9, 17), 3, 2, discrete=False, shared=True)
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "compile_library", partial(compiler.compile_library, flags=QUICK))
-    for kernel in KERNELS:
-        for cache in ("_functions", "_plans"):
-            monkeypatch.setattr(kernel, cache, {})
+def _quick(quick: Callable[[Iterable[Kernel]], None]) -> None:
+    quick(KERNELS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,8 +61,9 @@ def _programs() -> None:
 
 
 def gradient_kernel(net: MLP) -> Kernel:
-    """The one of the kind of actions."""
-    return mlp.GRADIENT[net.kind]
+    """The product's, or, for several choices, one that is declared with their number."""
+    kernel = mlp.GRADIENT[net.discrete]
+    return with_choices(kernel, len(net.actions)) if isinstance(net.actions, tuple) else kernel
 
 
 @dataclass(frozen=True)
@@ -340,7 +335,7 @@ TILES = {
 @pytest.mark.parametrize("tile", TILES)
 def test_the_tiles_shape_changes_no_bit(plant: Plant, tile: str) -> None:
     wanted = bits(SMALL)
-    plant(mlp.GRADIENT["one"], *TILES[tile])
+    plant(mlp.GRADIENT[True], *TILES[tile])
     assert bits(SMALL) == wanted
 
 
@@ -402,22 +397,22 @@ FAULTS: dict[str, tuple[Kernel, str, str, Callable[[], None]]] = {
     "transposed weights": (mlp.PACK, "from[i * O + first + c]", "from[(first + c) * I + i]", forwards),
     "heads are swapped": (mlp.PACK, "(value ? 0 : output)", "(value ? 0 : ACTOR - 1 - output)", forwards),
     "the weights on the way back": (mlp.PACK, "from[(first + c) * O + o]", "from[o]", gradients),
-    "the slope of the other activation": (mlp.GRADIENT["one"], "fused_multiply_add(-y, y, 1.0f)",
+    "the slope of the other activation": (mlp.GRADIENT[True], "fused_multiply_add(-y, y, 1.0f)",
                                           "select(y > 0.0f, splat(1.0f), 0.0f)", gradients),
-    "every tile begins a new sum": (mlp.GRADIENT["one"], "begin == share.begin", "true", gradients),
-    "the minibatch is not looked up": (mlp.GRADIENT["one"], "batch.index[begin + i / D]", "(begin + i / D)", gradients),
-    "the records are not looked up": (mlp.GRADIENT["one"], "batch.index[begin + (s < rows ? s : 0)]",
+    "every tile begins a new sum": (mlp.GRADIENT[True], "begin == share.begin", "true", gradients),
+    "the minibatch is not looked up": (mlp.GRADIENT[True], "batch.index[begin + i / D]", "(begin + i / D)", gradients),
+    "the records are not looked up": (mlp.GRADIENT[True], "batch.index[begin + (s < rows ? s : 0)]",
                                       "(begin + (s < rows ? s : 0))", gradients),
-    "advantages are not normalized": (mlp.GRADIENT["one"], "* batch.shift[1]", "", gradients),
-    "the gradient of the sum": (mlp.GRADIENT["one"], "scale = 1.0f / (float)B", "scale = 1.0f", gradients),
-    "lanes beyond the last sample count": (mlp.GRADIENT["one"], "for (int s = 0; s < rows; s++) total += row[s];",
+    "advantages are not normalized": (mlp.GRADIENT[True], "* batch.shift[1]", "", gradients),
+    "the gradient of the sum": (mlp.GRADIENT[True], "scale = 1.0f / (float)B", "scale = 1.0f", gradients),
+    "lanes beyond the last sample count": (mlp.GRADIENT[True], "for (int s = 0; s < rows; s++) total += row[s];",
                                            "for (int s = 0; s < SAMPLES; s++) total += row[s];", gradients),
-    "a layer's bias has no gradient": (mlp.GRADIENT["one"], "store(bias + n, sum);", "store(bias + n, sum * 0.0f);",
+    "a layer's bias has no gradient": (mlp.GRADIENT[True], "store(bias + n, sum);", "store(bias + n, sum * 0.0f);",
                                        gradients),
-    "log_std's gradient is another row": (
-        mlp.GRADIENT["continuous"], "(ACTOR + 1 + d) * SAMPLES", "(ACTOR + d) * SAMPLES", gradients),
-    "the value loss is the actor's": (
-        mlp.GRADIENT["continuous"], "output + value_row(T) * SAMPLES + s", "output + s", gradients),
+    "log_std's gradient is another row": (mlp.GRADIENT[False], "(ACTOR + 1 + d) * SAMPLES", "(ACTOR + d) * SAMPLES",
+                                          gradients),
+    "the value loss is the actor's": (mlp.GRADIENT[False], "output + value_row(T) * SAMPLES + s", "output + s",
+                                      gradients),
     "a partition is left out": (mlp.REDUCE, "p < P; p++", "p < P - 1; p++", gradients),
     "a bound passes the gradient": (mlp.REDUCE, BOUND, "if (!own)", check_log_std_bounds),
     "what lies beside a matrix is not zeroed": (mlp.REDUCE, BOUND, BOUND.replace("!own || ", "own && (") + ")",
@@ -426,7 +421,7 @@ FAULTS: dict[str, tuple[Kernel, str, str, Callable[[], None]]] = {
     "metrics over the partitions": (mlp.REDUCE, "(float)samples", "(float)P", gradients),
     "a death has a final value": (mlp.FINAL_VALUES, SEARCH, "if (truncated[m])", check_final_values),
     "the search begins anew": (mlp.FINAL_VALUES, "next = found[1];", "next = share.end;", check_final_values),
-    "the metrics of the last tile": (mlp.POLICY_METRICS["one"], "begin == share.begin", "true", check_policy_metrics),
+    "the metrics of the last tile": (mlp.POLICY_METRICS[True], "begin == share.begin", "true", check_policy_metrics),
 }  # fmt: skip
 
 

@@ -7,12 +7,14 @@ import scipy.stats
 import torch
 from compare import assert_close, poisoned
 from conftest import Plant
+from networks import with_choices
 from torch import Tensor
 from torch.distributions import Categorical, Normal
 
 from kernels.sample import CATEGORICAL, GAUSSIAN, sample_categorical, sample_gaussian
 
 DRAWS = 40_000
+SEVERAL = with_choices(CATEGORICAL, "choices")
 
 
 def categorical(logits: Tensor, step: int = 0, run_seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -144,6 +146,70 @@ def test_normals_moments_and_independence() -> None:
     correlations = np.corrcoef(others.T) - np.eye(24)
     assert np.abs(correlations).max() < 5 / np.sqrt(DRAWS)
     assert np.abs(np.corrcoef((others**2).T) - np.eye(24)).max() < 5 / np.sqrt(DRAWS)
+
+
+def several(logits: Tensor, sizes: tuple[int, ...], step: int = 3, run_seed: int = 9) -> tuple[Tensor, Tensor, Tensor]:
+    """Actions (N, choices), log-probability (N) and entropy (N) of several choices."""
+    N = len(logits)
+    outputs = poisoned(N, len(sizes), dtype=torch.int32), poisoned(N), poisoned(N)
+    SEVERAL(logits, *outputs, step, run_seed, ACTIONS=sizes, DISCRETE=1)
+    return outputs
+
+
+SEVERAL_SIZES = [(3, 2), (2,), (5, 1, 4, 2, 3), (2, 2, 2, 2, 7)]
+
+
+def check_several(sizes: tuple[int, ...] = (3, 2, 4, 2, 5)) -> None:
+    """As torch's distributions of each choice; more than four choices take a second Philox block."""
+    N = 257
+    logits = random_logits(N, sum(sizes))
+    action, log_prob, entropy = several(logits, sizes)
+    theirs = [Categorical(logits=part.double()) for part in logits.split(sizes, dim=-1)]
+    wanted = sum(t.log_prob(action[:, k]) for k, t in enumerate(theirs))
+    assert torch.allclose(log_prob.double(), torch.as_tensor(wanted), rtol=1e-5, atol=1e-5)
+    assert torch.allclose(entropy.double(), torch.as_tensor(sum(t.entropy() for t in theirs)), rtol=1e-5, atol=1e-5)
+    words = reference.philox(reference.counters(range(N * -(-len(sizes) // 4)), 3, reference.ACTION, 0), 9)
+    u = reference.uniform(words.reshape(N, -1))
+    for k, distribution in enumerate(theirs):
+        bounds = distribution.probs.numpy().cumsum(axis=-1)[:, :-1]
+        drawn = u[:, k : k + 1]
+        clear = np.abs(drawn - bounds).min(axis=-1, initial=np.inf) > 1e-6
+        assert (action[:, k].numpy() == (drawn >= bounds).sum(axis=-1))[clear].all()
+
+
+@pytest.mark.parametrize("sizes", SEVERAL_SIZES)
+def test_several_choices(sizes: tuple[int, ...]) -> None:
+    check_several(sizes)
+
+
+def test_one_choice_in_a_list_is_one_choice() -> None:
+    logits = random_logits(257, 5)
+    one, listed = categorical(logits, 3, 9), several(logits, (5,))
+    assert torch.equal(one[0], listed[0][:, 0])
+    assert torch.equal(one[1], listed[1])
+    assert torch.equal(one[2], listed[2])
+
+
+def test_choices_are_independent() -> None:
+    action, _, _ = several(torch.zeros(DRAWS, 5), (3, 2))
+    table = np.bincount(action[:, 0].numpy() * 2 + action[:, 1].numpy(), minlength=6).reshape(3, 2)
+    assert scipy.stats.chisquare(table.ravel()).pvalue > 1e-3
+    assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
+
+
+SEVERAL_FAULTS = {
+    "every choice draws the same word": ("uniform(words.word[choice % 4])", "uniform(words.word[0])"),
+    "the fifth choice draws the first one's word": ("if (choice % 4 == 0) words", "if (choice == 0) words"),
+    "the log-probability of the last choice": ("sum = sum + value;", "sum = value;"),
+    "the logits of the first choice": ("FIRST += SIZE, choice++", "choice++"),
+}
+
+
+@pytest.mark.parametrize("fault", SEVERAL_FAULTS)
+def test_fault_of_several_choices_is_found(plant: Plant, fault: str) -> None:
+    plant(SEVERAL, *SEVERAL_FAULTS[fault])
+    with pytest.raises(AssertionError):
+        check_several()
 
 
 def test_impossible_actions_are_not_drawn() -> None:
