@@ -18,6 +18,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 ENV = "CartPole-v1"
@@ -230,6 +231,7 @@ def cleanrl(envs: int, steps: int, watch: Stopwatch) -> None:
 
         def close(self) -> None: ...
 
+    # Not a module, but all that the peer takes from it.
     sys.modules["torch.utils.tensorboard"] = types.SimpleNamespace(SummaryWriter=Silent)  # type: ignore[assignment]
     values = {
         "env-id": ENV,
@@ -371,7 +373,7 @@ def main() -> None:
     options = parser.parse_args()
     recipe, distributions = RECIPES[options.peer]
     watch = Stopwatch(options.seconds)
-    with open(os.devnull, "w") as silence, contextlib.redirect_stdout(silence), contextlib.suppress(Enough):  # noqa: PTH123
+    with Path(os.devnull).open("w") as silence, contextlib.redirect_stdout(silence), contextlib.suppress(Enough):
         recipe(options.envs, options.steps, watch)
     result = {
         "steps": watch.iterations * options.envs * options.steps,

@@ -61,6 +61,7 @@ def gymnasium(num_envs: int) -> Timer:
 
 def gymnax(num_envs: int) -> Timer:
     """Runs in the peer's environment, which holds nothing of ours."""
+    # Both are in the peer's environment alone, where this runs.
     import gymnax  # type: ignore[import-not-found]
     import jax  # type: ignore[import-not-found]
 

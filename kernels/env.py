@@ -142,6 +142,6 @@ class EnvStep:
         arrays = [*self._state, action, *self._bounds, *output]
         if likeness != self._checked:  # else it was checked before
             values = [*arrays, *self._scalars[1:]]
-            self._run, self._blocks, _ = self._kernel._plan(values, self._header, self._constants)
+            self._run, self._blocks, _ = self._kernel.plan(values, self._header, self._constants)
             self._checked = likeness
         self._run(self._blocks, arrays + self._scalars)

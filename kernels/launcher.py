@@ -115,15 +115,19 @@ class Kernel:
         key = (header, *constants.items(), *likeness)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._plan(values, header, constants)
+            plan = self._plans[key] = self.plan(values, header, constants)
         run, blocks, sizes = plan
         iterator = iter(values)
         run(blocks, [next(iterator) if size is None else size for size in sizes])
 
-    def _plan(
+    def plan(
         self, values: Sequence[Any], header: Path | None, constants: Mapping[str, int]
     ) -> tuple[Callable[..., None], int, list[int | None]]:
-        """The compiled function, its number of blocks, and its arguments' sizes with None in the place of a value."""
+        """Checks as a call does. The compiled function, its number of blocks, and sizes, None where a value goes.
+
+        Raises:
+            ValueError: as a call.
+        """
         sizes, device = self.check(values, constants)
         built = (device.type, header, *(constants[name] for name in self.constants))
         if built not in self._functions:
