@@ -6,11 +6,22 @@ import difflib
 import torch
 
 from envs import acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum
-from envs.spec import Box, Discrete, EnvSpec
+from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from envs.vector import NativeVectorEnv, StepOutput, VectorEnv
 from kernels.errors import UserError
 
-__all__ = ["Box", "Discrete", "EnvSpec", "NativeVectorEnv", "StepOutput", "VectorEnv", "make", "names", "spec"]
+__all__ = [
+    "Box",
+    "Discrete",
+    "EnvSpec",
+    "MultiDiscrete",
+    "NativeVectorEnv",
+    "StepOutput",
+    "VectorEnv",
+    "make",
+    "names",
+    "spec",
+]
 
 _MODULES = (acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum)
 _SPECS: dict[str, EnvSpec] = {module.SPEC.name: module.SPEC for module in _MODULES}

@@ -17,6 +17,13 @@ class Discrete:
 
 
 @dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once; choice k takes one of 0, 1, ..., sizes[k] - 1."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Box:
     """Continuous actions; one inclusive bound for each dimension."""
 
@@ -32,7 +39,7 @@ class EnvSpec:
     version: int
     observation_low: tuple[float, ...]
     observation_high: tuple[float, ...]
-    action: Discrete | Box
+    action: Discrete | MultiDiscrete | Box
     max_episode_steps: int
     state_size: int  # floats of physical state for each environment
     reward_range: tuple[float, float]  # of one step
@@ -42,6 +49,24 @@ class EnvSpec:
     def observation_size(self) -> int:
         """D: floats of one observation."""
         return len(self.observation_low)
+
+    @property
+    def actions(self) -> int | tuple[int, ...]:
+        """What the kernels are compiled for: actions, those of each of several choices, or continuous dimensions."""
+        if isinstance(self.action, Box):
+            return len(self.action.low)
+        return self.action.n if isinstance(self.action, Discrete) else self.action.sizes
+
+    @property
+    def discrete(self) -> bool:
+        return not isinstance(self.action, Box)
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Of one action: () for one choice, (K,) for several, (A,) for A continuous dimensions."""
+        if isinstance(self.action, Discrete):
+            return ()
+        return (len(self.action.sizes if isinstance(self.action, MultiDiscrete) else self.action.low),)
 
     def fields(self) -> dict[str, Any]:
         """All fields as JSON values: infinite bounds as the strings "inf" and "-inf", the header by its file name."""

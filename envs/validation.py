@@ -6,7 +6,7 @@ reset). All comparisons are of bits, so NaN cannot pass for equality. The checks
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.spec import Box, Discrete, EnvSpec
+from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from envs.vector import StepOutput, VectorEnv, empty_output
 from kernels.episode_seeds import episode_seeds
 from kernels.errors import UserError
@@ -297,14 +297,24 @@ CHECKS: tuple[Callable[[Factory, Plan], Check], ...] = (
 
 
 def random_actions(plan: Plan) -> Tensor:
-    """Actions for the whole plan, (T, N) int32 or (T, N, A) float32 within the bounds; the same on every machine."""
+    """Actions for the whole plan, int32 or within the float32 bounds; the same on every machine."""
     source = np.random.RandomState(plan.run_seed % 2**32)  # its stream is frozen, unlike that of newer generators
     action = plan.spec.action
     if isinstance(action, Discrete):
         return torch.from_numpy((source.random_sample((plan.steps, plan.num_envs)) * action.n).astype(np.int32))
+    if isinstance(action, MultiDiscrete):
+        uniform = source.random_sample((plan.steps, plan.num_envs, len(action.sizes)))
+        return torch.from_numpy((uniform * np.array(action.sizes)).astype(np.int32))
     low, high = np.array(action.low), np.array(action.high)
     uniform = source.random_sample((plan.steps, plan.num_envs, len(low)))
     return torch.from_numpy((low + (high - low) * uniform).astype(np.float32))
+
+
+def _one_choice_at_a_time(action: MultiDiscrete) -> list[list[int]]:
+    """Every action in which at most one choice is not 0."""
+    wide = range(len(action.sizes))
+    others = [[value * (k == choice) for k in wide] for choice in wide for value in range(1, action.sizes[choice])]
+    return [[0 for _ in wide], *others]
 
 
 def training_seeds(plan: Plan, episode_index: Tensor) -> Tensor:
@@ -375,14 +385,15 @@ def _action_fault(factory: Factory, plan: Plan) -> Fault | None:
     """Held actions that differ must not all act alike; beyond its bounds an action acts as the bound."""
     action, steps = plan.spec.action, min(plan.steps, 2 * _SHORT_LIMIT)
 
-    def held(value: float | tuple[float, ...]) -> Tensor:
+    def held(value: float | Sequence[float]) -> Tensor:
         sample = random_actions(plan)[:steps]
         return _rows(_play(factory, plan, torch.tensor(value, dtype=sample.dtype).expand_as(sample).contiguous()))
 
-    if isinstance(action, Discrete):
-        outcomes = [held(value) for value in range(action.n)]
-        if action.n > 1 and all(torch.equal(outcomes[0], outcome) for outcome in outcomes[1:]):
-            return Fault("action", None, None, f"{action.n} actions of which at least two differ", "all act alike")
+    if isinstance(action, Discrete | MultiDiscrete):
+        choices = range(action.n) if isinstance(action, Discrete) else _one_choice_at_a_time(action)
+        outcomes = [held(value) for value in choices]
+        if len(outcomes) > 1 and all(torch.equal(outcomes[0], outcome) for outcome in outcomes[1:]):
+            return Fault("action", None, None, f"{len(outcomes)} actions of which at least two differ", "all act alike")
         return None
     assert isinstance(action, Box)
     low, high = held(action.low), held(action.high)

@@ -6,10 +6,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from envs.spec import Discrete, EnvSpec
+from envs.spec import Box, EnvSpec
 from kernels import env as kernels
 from kernels.episode_seeds import episode_seeds as training_seeds
 from kernels.errors import UserError
+from kernels.launcher import Constant
 
 
 class StepOutput(NamedTuple):
@@ -44,7 +45,7 @@ class VectorEnv(Protocol):
         """Begins the episodes of the seeds, (N,) int64, or each environment's training episode 0; writes (N, D)."""
 
     def step(self, action: Tensor, out: StepOutput) -> None:
-        """Plays (N,) int32 discrete actions or (N, A) float32 raw ones, which are clipped to the bounds."""
+        """Plays (N,) or (N, K) int32 discrete actions or (N, A) float32 raw ones, which are clipped to the bounds."""
 
     def state(self) -> dict[str, Tensor]:
         """All that a later step depends on, by reference."""
@@ -86,17 +87,17 @@ class NativeVectorEnv:
             raise UserError(f"env: num_envs must be at least 1; got {num_envs}")
         self.spec, self.num_envs, self.device = spec, num_envs, device
         self._run_seed = run_seed
-        action, discrete = spec.action, isinstance(spec.action, Discrete)
-        self._constants = {
+        action = spec.action
+        self._constants: dict[str, Constant] = {
             "STATE": spec.state_size,
             "OBSERVATION": spec.observation_size,
-            "ACTIONS": action.n if isinstance(action, Discrete) else len(action.low),
-            "DISCRETE": int(discrete),
+            "ACTIONS": spec.actions,
+            "DISCRETE": int(spec.discrete),
         }
         self.bounds = (
-            None
-            if isinstance(action, Discrete)
-            else (torch.tensor(action.low, device=device), torch.tensor(action.high, device=device))
+            (torch.tensor(action.low, device=device), torch.tensor(action.high, device=device))
+            if isinstance(action, Box)
+            else None
         )
         self._state = {
             "state": torch.zeros(spec.state_size, num_envs, device=device),

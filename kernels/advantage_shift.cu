@@ -1,11 +1,13 @@
 // What normalizes a minibatch's advantages: shift = (mean, 1 / (standard deviation + 1e-8)), the deviation with B - 1 as
-// in CleanRL. One sample has no deviation: it passes as it is, shift = (0, 1).
+// in CleanRL. One sample has no deviation: it passes as it is, shift = (0, 1). A block does a minibatch.
 #include "device.cuh"
 
 KERNEL advantage_shift(const float* advantage,  // (M)
-                       const int* index,        // (B) rows of the rollout
-                       float* shift,            // (2)
+                       const int* indices,      // (K, B) rows of the rollout
+                       float* shifts,           // (K, 2)
                        int B) {
+    const int* index = indices + (long long)blockIdx.x * B;
+    float* shift = shifts + 2 * blockIdx.x;
     SHARED(float, sums, LANES);
     SHARED(float, mean, 1);
     BLOCK_FOR(lane, 0, LANES) {

@@ -24,13 +24,15 @@ from pathlib import Path
 from kernels.errors import UserError
 
 FOLDER = Path(__file__).resolve().parent
-# No contraction and no fast-math: one result on any machine. errno is not read by anyone.
+# No contraction and no fast-math: one result on any machine. Neither errno nor the floating-point flags are read by
+# anyone, and without them loops with choices in them vectorize.
 FLAGS = (
     "-std=c++17",
     "-O3",
     "-march=native",
     "-ffp-contract=off",
     "-fno-math-errno",
+    "-fno-trapping-math",
     "-fno-exceptions",
     "-fPIC",
     "-shared",
@@ -137,10 +139,18 @@ def _expect_compiler(scratch: Path, flags: tuple[str, ...]) -> None:
 @functools.cache
 def pool() -> ctypes.CDLL:
     """The library with the process's thread pool."""
-    return ctypes.CDLL(str(compile_library((FOLDER / "pool.cpp").read_text(), "pool")))
+    library = ctypes.CDLL(str(compile_library((FOLDER / "pool.cpp").read_text(), "pool")))
+    library.program_new.restype = ctypes.c_void_p
+    for name in ("program_record", "program_run", "program_free"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+    return library
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def set_threads(threads: int) -> None:
     """Sets how many threads run the host's kernels; 0: one for each core. It changes no bit of any result."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    pool().set_threads(threads or cores or 1)
+    pool().set_threads(threads or cores())

@@ -2,25 +2,34 @@
 //
 // A kernel is a block-stride program: it is right for every blockDim, 1 included. On a GPU a block is a CUDA
 // block; on a host it is one task of a parallel loop with a single thread, and a barrier is nothing. With LS_EMULATE
-// (kernels/emulator.py) a host runs a thread for each CUDA thread. SHARED stands at the top of a kernel.
+// (kernels/emulator.py) a host runs a thread for each CUDA thread. SHARED and SHARED_TILE (floats, on a cache line; as
+// many as need be, so on a GPU the launch says how many) stand at the top of a kernel.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 
+constexpr bool ON_DEVICE = true;
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
 #define SHARED(type, name, count) __shared__ type name[count]
+#define SHARED_TILE(name, count)              \
+    extern __shared__ float4 shared_tile_[]; \
+    float* name = (float*)shared_tile_
 #define BARRIER() __syncthreads()
+#define UNROLL _Pragma("unroll")
+#define UNROLL_TWICE _Pragma("unroll 2")
 
 DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
 DEVICE float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float square_root(float a) { return __fsqrt_rn(a); }
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
+DEVICE long long ticks() { return clock64(); }
 
 #else
 
+constexpr bool ON_DEVICE = false;
 #define DEVICE static inline __attribute__((always_inline))
 #define DEVICE_MEMBER inline __attribute__((always_inline))
 #define KERNEL static void
@@ -36,13 +45,17 @@ static thread_local Index blockDim{1};
 static void* shared_array(int site, unsigned long bytes);
 static void barrier();
 #define SHARED(type, name, count) type(&name)[count] = *(type(*)[count])shared_array(__COUNTER__, sizeof(type[count]))
+#define SHARED_TILE(name, count) float* name = (float*)shared_array(__COUNTER__, sizeof(float) * (count))
 #define BARRIER() barrier()
 #else
 constexpr Index threadIdx{0};
 constexpr Index blockDim{1};
 #define SHARED(type, name, count) type name[count]
+#define SHARED_TILE(name, count) alignas(64) float name[count]
 #define BARRIER()
 #endif
+#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_TWICE _Pragma("GCC unroll 2")
 
 DEVICE float as_float(unsigned bits) {
     float value;
@@ -57,6 +70,18 @@ DEVICE unsigned as_bits(float value) {
 DEVICE float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float square_root(float a) { return __builtin_sqrtf(a); }
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+// A counter that runs evenly, in a unit of its own.
+DEVICE long long ticks() {
+#if defined(__x86_64__)
+    return (long long)__builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    long long count;
+    asm volatile("mrs %0, cntvct_el0" : "=r"(count));
+    return count;
+#else
+    return 0;
+#endif
+}
 
 #endif
 
@@ -67,12 +92,12 @@ DEVICE unsigned multiply_high(unsigned a, unsigned b) { return (unsigned)(((unsi
 struct Range {
     int begin, end;
 };
-DEVICE Range block_share(int n) {
-    const int blocks = (int)gridDim.x;
-    const int each = n / blocks, rest = n % blocks, b = (int)blockIdx.x;
-    const int begin = b * each + (b < rest ? b : rest);
-    return Range{begin, begin + each + (b < rest ? 1 : 0)};
+DEVICE Range share_of(int part, int parts, int n) {
+    const int each = n / parts, rest = n % parts;
+    const int begin = part * each + (part < rest ? part : rest);
+    return Range{begin, begin + each + (part < rest ? 1 : 0)};
 }
+DEVICE Range block_share(int n) { return share_of((int)blockIdx.x, (int)gridDim.x, n); }
 
 // A block's sum runs in LANES chains, lane l over the elements l, l + LANES, ... in order, and the chains are added
 // in order: the result depends neither on blockDim nor on timing.

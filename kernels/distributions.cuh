@@ -1,21 +1,21 @@
-// Action distributions, told apart at compile time. Their parameters are one row a sample:
-//   categorical: A logits                       action: int32
-//   Gaussian:    A means, then A log std        action: A floats, raw (not clipped to the environment's bounds)
-// LS_GAUSSIAN is 0 or 1, LS_A the number of actions (categorical) or of action dimensions (Gaussian).
+// Action distributions, told apart at compile time (actions.cuh). F is float, one sample, or vec, a sample a lane.
+// Their parameters are one row a sample:
+//   categorical: the logits of each choice, one after the other    action: an int a choice
+//   Gaussian:    A means, then A log std                           action: A floats, raw (not clipped to bounds)
 #pragma once
-#include "seeds.cuh"
+#include "actions.cuh"
 
-constexpr int A = LS_A;
 constexpr float LOG_SQRT_2PI = 0.918938533204672742f;
 
-#if LS_GAUSSIAN
+#if !LS_DISCRETE
 
-constexpr int ACTION_WIDTH = A, PARAMETER_WIDTH = 2 * A;
-typedef float ActionElement;
+constexpr int A = LS_ACTIONS, PARAMETER_WIDTH = 2 * A;
 
+template <class F>
 struct Distribution {
-    const float *mean, *log_std;
-    DEVICE_MEMBER explicit Distribution(const float* row) : mean(row), log_std(row + A) {}
+    typedef F Action;
+    const F *mean, *log_std;
+    DEVICE_MEMBER explicit Distribution(const F* row) : mean(row), log_std(row + A) {}
 
     // Draws (index, step) is this sample's counter; four dimensions share a Philox block.
     DEVICE_MEMBER void sample(float* action, unsigned index, unsigned step, unsigned long long key) const {
@@ -27,25 +27,25 @@ struct Distribution {
         }
     }
 
-    DEVICE_MEMBER float log_prob(const float* action) const {
-        float sum = 0.0f;
+    DEVICE_MEMBER F log_prob(const F* action) const {
+        F sum = all<F>(0.0f);
         for (int d = 0; d < A; d++) {
-            const float z = (action[d] - mean[d]) * exp_(-log_std[d]);
-            sum += -0.5f * z * z - log_std[d] - LOG_SQRT_2PI;
+            const F z = (action[d] - mean[d]) * exp_(-log_std[d]);
+            sum = sum + (-0.5f * z * z - log_std[d] - LOG_SQRT_2PI);
         }
         return sum;
     }
 
-    DEVICE_MEMBER float entropy() const {
-        float sum = 0.0f;
-        for (int d = 0; d < A; d++) sum += 0.5f + LOG_SQRT_2PI + log_std[d];
+    DEVICE_MEMBER F entropy() const {
+        F sum = all<F>(0.0f);
+        for (int d = 0; d < A; d++) sum = sum + (0.5f + LOG_SQRT_2PI + log_std[d]);
         return sum;
     }
 
     // gradient = by_log_prob * d log_prob(action) + by_entropy * d entropy, both with respect to the parameters
-    DEVICE_MEMBER void gradient(const float* action, float by_log_prob, float by_entropy, float* out) const {
+    DEVICE_MEMBER void gradient(const F* action, F by_log_prob, float by_entropy, F* out) const {
         for (int d = 0; d < A; d++) {
-            const float inverse_std = exp_(-log_std[d]), z = (action[d] - mean[d]) * inverse_std;
+            const F inverse_std = exp_(-log_std[d]), z = (action[d] - mean[d]) * inverse_std;
             out[d] = by_log_prob * z * inverse_std;
             out[A + d] = by_log_prob * (z * z - 1.0f) + by_entropy;
         }
@@ -54,49 +54,72 @@ struct Distribution {
 
 #else
 
-constexpr int ACTION_WIDTH = 1, PARAMETER_WIDTH = A;
-typedef int ActionElement;
+constexpr int PARAMETER_WIDTH = sum_of_choices();
 
+// For each choice: FIRST its first logit, SIZE how many there are.
+#define EACH_CHOICE(choice, FIRST, SIZE)                                                                      \
+    for (int choice = 0, FIRST = 0, SIZE = choice_size(0); choice < ACTION_WIDTH;                             \
+         FIRST += SIZE, choice++, SIZE = choice < ACTION_WIDTH ? choice_size(choice) : 0)
+
+template <class F>
 struct Distribution {
-    float log_probs[A];
-    DEVICE_MEMBER explicit Distribution(const float* logits) {
-        float largest = logits[0], sum = 0.0f;
-        for (int a = 1; a < A; a++) largest = logits[a] > largest ? logits[a] : largest;
-        for (int a = 0; a < A; a++) sum += exp_(logits[a] - largest);
-        const float log_sum = log_(sum) + largest;
-        for (int a = 0; a < A; a++) log_probs[a] = logits[a] - log_sum;
-    }
+    typedef Integer<F> Action;
+    F log_probs[PARAMETER_WIDTH];
 
-    // The first action whose cumulative probability exceeds the uniform draw; rounding leaves the rest to the last one.
-    DEVICE_MEMBER void sample(int* action, unsigned index, unsigned step, unsigned long long key) const {
-        const float u = uniform(philox(index, step, PURPOSE_ACTION, 0, key).word[0]);
-        float cumulative = 0.0f;
-        int chosen = 0;
-        for (int a = 0; a < A - 1; a++) {
-            cumulative += exp_(log_probs[a]);
-            chosen += u >= cumulative;
+    DEVICE_MEMBER explicit Distribution(const F* logits) {
+        EACH_CHOICE(choice, first, size) {
+            F largest = logits[first], sum = all<F>(0.0f);
+            for (int a = first + 1; a < first + size; a++) largest = select(logits[a] > largest, logits[a], largest);
+            for (int a = first; a < first + size; a++) sum = sum + exp_(logits[a] - largest);
+            const F log_sum = log_(sum) + largest;
+            for (int a = first; a < first + size; a++) log_probs[a] = logits[a] - log_sum;
         }
-        *action = chosen;
     }
 
-    DEVICE_MEMBER float log_prob(const int* action) const {
-        float value = 0.0f;
-        for (int a = 0; a < A; a++) value = a == *action ? log_probs[a] : value;
-        return value;
+    // Of each choice the first action whose cumulative probability exceeds the uniform draw; rounding leaves the rest
+    // to the last one. Draws (index, step) is this sample's counter; four choices share a Philox block.
+    DEVICE_MEMBER void sample(int* action, unsigned index, unsigned step, unsigned long long key) const {
+        constexpr int BLOCKS = (ACTION_WIDTH + 3) / 4;
+        Philox words{};
+        EACH_CHOICE(choice, first, size) {
+            if (choice % 4 == 0) words = philox(index * BLOCKS + choice / 4, step, PURPOSE_ACTION, 0, key);
+            const float u = uniform(words.word[choice % 4]);
+            float cumulative = 0.0f;
+            int chosen = 0;
+            for (int a = first; a < first + size - 1; a++) {
+                cumulative += exp_(log_probs[a]);
+                chosen += u >= cumulative;
+            }
+            action[choice] = chosen;
+        }
     }
 
-    DEVICE_MEMBER float entropy() const {
-        float sum = 0.0f;
-        for (int a = 0; a < A; a++) sum -= exp_(log_probs[a]) * log_probs[a];
+    DEVICE_MEMBER F log_prob(const Action* action) const {
+        F sum = all<F>(0.0f);
+        EACH_CHOICE(choice, first, size) {
+            F value = all<F>(0.0f);
+            for (int a = 0; a < size; a++) value = select(action[choice] == a, log_probs[first + a], value);
+            sum = sum + value;
+        }
+        return sum;
+    }
+
+    DEVICE_MEMBER F entropy() const {
+        F sum = all<F>(0.0f);
+        for (int a = 0; a < PARAMETER_WIDTH; a++) sum = sum - exp_(log_probs[a]) * log_probs[a];
         return sum;
     }
 
     // gradient = by_log_prob * d log_prob(action) + by_entropy * d entropy, both with respect to the logits
-    DEVICE_MEMBER void gradient(const int* action, float by_log_prob, float by_entropy, float* out) const {
-        const float h = entropy();
-        for (int a = 0; a < A; a++) {
-            const float p = exp_(log_probs[a]);
-            out[a] = by_log_prob * ((a == *action ? 1.0f : 0.0f) - p) - by_entropy * p * (log_probs[a] + h);
+    DEVICE_MEMBER void gradient(const Action* action, F by_log_prob, float by_entropy, F* out) const {
+        EACH_CHOICE(choice, first, size) {
+            F h = all<F>(0.0f);
+            for (int a = first; a < first + size; a++) h = h - exp_(log_probs[a]) * log_probs[a];
+            for (int a = 0; a < size; a++) {
+                const F p = exp_(log_probs[first + a]);
+                const F one_hot = select(action[choice] == a, all<F>(1.0f), all<F>(0.0f));
+                out[first + a] = by_log_prob * (one_hot - p) - by_entropy * p * (log_probs[first + a] + h);
+            }
         }
     }
 };

@@ -19,12 +19,18 @@ import numpy as np
 import torch
 
 from kernels import compiler
-from kernels.launcher import In, Kernel, Out, Size, c_type, numpy_type
+from kernels.launcher import Constant, In, Kernel, Out, Size, c_type, numpy_type
 
-_FLAGS = ("-std=c++17", "-g1", "-ffp-contract=off", "-pthread")
+_FLAGS = ("-std=c++17", "-g1", "-ffp-contract=off", "-pthread", "-O0")
 SANITIZERS = {
-    "thread": ("-O1", "-fsanitize=thread"),
-    "memory": ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "thread": ("-fsanitize=thread",),
+    # Without the checks that double a build and see nothing here: a null pointer ends the program by itself.
+    "memory": (
+        "-fsanitize=address,undefined",
+        "-fno-sanitize=null,object-size",
+        "-fno-sanitize-address-use-after-scope",
+        "-fno-sanitize-recover=all",
+    ),
 }
 # Freed memory is not what is looked for: the program ends after one launch.
 _ENVIRONMENT = {"TSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=0"}
@@ -36,7 +42,7 @@ def flags(sanitizer: str) -> tuple[str, ...]:
 
 
 def build(
-    kernel: Kernel, sanitizer: str, header: Path | None = None, constants: Mapping[str, int] | None = None
+    kernel: Kernel, sanitizer: str, header: Path | None = None, constants: Mapping[str, Constant] | None = None
 ) -> Path:
     """The program that runs one launch of a kernel under a sanitizer, `thread` or `memory`; g++ or clang++ only."""
     passed = (
@@ -59,7 +65,7 @@ def run(
     threads: int,
     header: Path | None = None,
     timeout: float = 120.0,
-    **constants: int,
+    **constants: Constant,
 ) -> list[torch.Tensor]:
     """Runs one launch with `threads` threads a block and returns what it wrote, one tensor for each Out.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kernels.launcher import In, Kernel, Out, Scalar, Size
+from kernels.launcher import Constant, In, Kernel, Out, Scalar, Size
 
 _CONSTANTS = ("STATE", "OBSERVATION", "ACTIONS", "DISCRETE")
 
@@ -56,6 +56,9 @@ ENV_RESET = Kernel(
 ENV_STEP_DISCRETE = Kernel(
     "env_step", [*_STATE, In("action", "int32", ("N",)), *_OUTPUT], blocks=_blocks, constants=_CONSTANTS
 )
+ENV_STEP_SEVERAL = Kernel(
+    "env_step", [*_STATE, In("action", "int32", ("N", "ACTIONS")), *_OUTPUT], blocks=_blocks, constants=_CONSTANTS
+)
 ENV_STEP_CONTINUOUS = Kernel(
     "env_step",
     [*_STATE, In("action", "float32", ("N", "ACTIONS")), *_BOUNDS, *_OUTPUT],
@@ -66,7 +69,7 @@ ENV_STEP_CONTINUOUS = Kernel(
 
 def env_reset(
     header: Path,
-    constants: Mapping[str, int],
+    constants: Mapping[str, Constant],
     episode_seed: Tensor,
     state: Tensor,
     episode_index: Tensor,
@@ -109,13 +112,14 @@ class EnvStep:
     def __init__(
         self,
         header: Path,
-        constants: Mapping[str, int],
+        constants: Mapping[str, Constant],
         bounds: tuple[Tensor, Tensor] | None,
         state: Mapping[str, Tensor],
         max_episode_steps: int,
         run_seed: int,
     ) -> None:
-        self._kernel = ENV_STEP_DISCRETE if bounds is None else ENV_STEP_CONTINUOUS
+        one = isinstance(constants["ACTIONS"], int)
+        self._kernel = ENV_STEP_CONTINUOUS if bounds else ENV_STEP_DISCRETE if one else ENV_STEP_SEVERAL
         self._header, self._constants = header, constants
         self._state = [state[argument.name] for argument in _STATE]
         self._bounds = list(bounds or ())
@@ -128,8 +132,9 @@ class EnvStep:
         """One step; where an episode ends the next one of the run seed begins in the same step.
 
         Args:
-            action: (N,) int32 within [0, A), or (N, A) float32, clipped to the bounds. An action that is none
-                (outside, or NaN) makes its environment's state, observation and reward NaN.
+            action: (N,) int32 within [0, A), (N, K) int32 where there are several choices, or (N, A) float32, clipped
+                to the bounds. An action that is none (outside, or NaN) makes its environment's state, observation and
+                reward NaN.
             output: written: observation (N, D) float32, reward (N,) float32, terminated and truncated (N,) uint8,
                 final_observation (N, D) float32, and the episode's return (N,) float32 and length (N,) int32, this
                 step included.

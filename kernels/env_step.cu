@@ -1,8 +1,8 @@
 // One step of N environments with same-step autoreset: where an episode ends, `final_observation` keeps what the step
 // led to and `observation` is already the first of the next episode. Every step writes every element of every output.
 //
-// Continuous actions arrive raw and are clipped to the bounds. An action that is none (a discrete one outside
-// [0, LS_ACTIONS), or NaN) is never used as an index: it makes the environment's state, observation and reward NaN
+// Continuous actions arrive raw and are clipped to the bounds. An action that is none (a choice outside
+// [0, its number of actions), or NaN) is never used as an index: it makes the environment's state, observation and reward NaN
 // until its time limit, so that it can neither do harm nor go unseen.
 
 KERNEL env_step(float* __restrict__ state,                 // (LS_STATE, N)
@@ -10,7 +10,7 @@ KERNEL env_step(float* __restrict__ state,                 // (LS_STATE, N)
                 long long* __restrict__ episode_index,     // (N)
                 int* __restrict__ episode_length,          // (N)
                 float* __restrict__ episode_return,        // (N)
-                const ActionElement* __restrict__ action,  // (N) or (N, LS_ACTIONS)
+                const ActionElement* __restrict__ action,  // (N) or (N, ACTION_WIDTH)
 #if !LS_DISCRETE
                 const float* __restrict__ action_low,   // (LS_ACTIONS)
                 const float* __restrict__ action_high,  // (LS_ACTIONS)
@@ -32,7 +32,7 @@ KERNEL env_step(float* __restrict__ state,                 // (LS_STATE, N)
         for (int k = 0; k < ACTION_WIDTH; k++) {
             const ActionElement raw = action[n * ACTION_WIDTH + k];
 #if LS_DISCRETE
-            const bool within = (unsigned)raw < (unsigned)LS_ACTIONS;
+            const bool within = (unsigned)raw < (unsigned)choice_size(k);
             a[k] = within ? raw : 0;
             valid = valid & within;
 #else

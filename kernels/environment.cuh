@@ -14,15 +14,7 @@
 // LS_ACTIONS the number of actions or of action dimensions. Dynamics without a branch (`&` and `|`, `blend`, `bounded`)
 // are stepped several environments at once.
 #pragma once
-#include "seeds.cuh"
-
-#if LS_DISCRETE
-typedef int ActionElement;
-constexpr int ACTION_WIDTH = 1;
-#else
-typedef float ActionElement;
-constexpr int ACTION_WIDTH = LS_ACTIONS;
-#endif
+#include "actions.cuh"
 
 // An episode's random words at one step: nothing but its seed and the step enters them.
 struct Draws {

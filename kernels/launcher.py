@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from kernels import compiler
 # declared name: (C type, torch dtype, ctypes type of a scalar, NumPy type of a scalar)
 _TYPES: dict[str, tuple[str, torch.dtype | None, Any, Any]] = {
     "float32": ("float", torch.float32, ctypes.c_float, np.float32),
+    "float64": ("double", torch.float64, ctypes.c_double, np.float64),
     "int32": ("int", torch.int32, ctypes.c_int32, np.int32),
     "int64": ("long long", torch.int64, ctypes.c_int64, np.int64),
     "uint8": ("unsigned char", torch.uint8, ctypes.c_uint8, np.uint8),
@@ -66,6 +67,44 @@ class Scalar:
     dtype: str
 
 
+Constant = int | tuple[int, ...]  # a tuple becomes a list in C++: 64, 64
+
+
+class Program:
+    """Launches on the host that are recorded once and then run together, by one call that holds no lock of Python's.
+
+    The arrays' addresses and the scalars are recorded, not the arrays' contents: what changes from run to run lies in
+    an array.
+    """
+
+    recording: ClassVar[Program | None] = None
+
+    def __init__(self, record: Callable[[], None]) -> None:
+        """Records what `record` launches; nothing runs."""
+        self._pool = compiler.pool()
+        self._kept: list[torch.Tensor] = []
+        self._handle = self._pool.program_new()
+        assert Program.recording is None, "programs are not recorded within one another"
+        self._pool.program_record(self._handle)
+        Program.recording = self
+        try:
+            record()
+        finally:
+            Program.recording = None
+            self._pool.program_record(None)
+
+    def keep(self, values: Sequence[Any]) -> None:
+        """Holds the memory of a launch's arrays for as long as the program may run."""
+        self._kept += [value for value in values if isinstance(value, torch.Tensor)]
+
+    def __call__(self) -> None:
+        """Runs the launches, one after the other."""
+        self._pool.program_run(self._handle)
+
+    def __del__(self) -> None:
+        self._pool.program_free(self._handle)
+
+
 class Kernel:
     """A kernel of `kernels/<name>.cu`.
 
@@ -97,7 +136,7 @@ class Kernel:
         self._functions: dict[tuple[object, ...], Callable[..., None]] = {}
         self._plans: dict[tuple[object, ...], tuple[Callable[..., None], int, list[int | None]]] = {}
 
-    def __call__(self, *values: torch.Tensor | float, header: Path | None = None, **constants: int) -> None:
+    def __call__(self, *values: torch.Tensor | float, header: Path | None = None, **constants: Any) -> None:
         """Checks the arguments and runs the kernel on the arrays' device.
 
         Args:
@@ -121,7 +160,7 @@ class Kernel:
         run(blocks, [next(iterator) if size is None else size for size in sizes])
 
     def plan(
-        self, values: Sequence[Any], header: Path | None, constants: Mapping[str, int]
+        self, values: Sequence[Any], header: Path | None, constants: Mapping[str, Constant]
     ) -> tuple[Callable[..., None], int, list[int | None]]:
         """Checks as a call does. The compiled function, its number of blocks, and sizes, None where a value goes.
 
@@ -136,13 +175,13 @@ class Kernel:
         places = [sizes[a.name] if isinstance(a, Size) else None for a in self.arguments]
         return self._functions[built], self.blocks(sizes), places
 
-    def unit(self, header: Path | None = None, constants: Mapping[str, int] | None = None) -> str:
+    def unit(self, header: Path | None = None, constants: Mapping[str, Constant] | None = None) -> str:
         """The translation unit that either compiler sees: constants, header, kernel."""
-        defines = "".join(f"#define LS_{name} {value}\n" for name, value in (constants or {}).items())
+        defines = "".join(f"#define LS_{name} {_listed(value)}\n" for name, value in (constants or {}).items())
         parts = [path for path in (header, self.path) if path]
         return defines + "".join(f'#line 1 "{path.name}"\n{path.read_text()}\n' for path in parts)
 
-    def host_unit(self, header: Path | None = None, constants: Mapping[str, int] | None = None) -> str:
+    def host_unit(self, header: Path | None = None, constants: Mapping[str, Constant] | None = None) -> str:
         """The unit behind a loop over blocks, exported as `launch`."""
         declared = ", ".join(f"{c_type(a)} {a.name}" for a in self.arguments)
         names = ", ".join(a.name for a in self.arguments)
@@ -154,25 +193,27 @@ class Kernel:
             "    const Arguments* a = (const Arguments*)context;\n"
             "    gridDim.x = a->blocks;\n    blockIdx.x = block;\n"
             f"    {self.name}({members});\n}}\n"
-            'extern "C" void launch(void (*parallel_for)(int, void (*)(void*, int), void*), int blocks, '
+            'extern "C" void launch(void (*submit)(int, void (*)(void*, int), void*, int), int blocks, '
             f"{declared}) {{\n"
             f"    Arguments arguments{{blocks, {names}}};\n"
-            "    parallel_for(blocks, run_block, &arguments);\n}\n"
+            "    submit(blocks, run_block, &arguments, sizeof arguments);\n}\n"
         )
 
-    def _build_host(self, header: Path | None, constants: Mapping[str, int]) -> Callable[..., None]:
+    def _build_host(self, header: Path | None, constants: Mapping[str, Constant]) -> Callable[..., None]:
         library = ctypes.CDLL(str(compiler.compile_library(self.host_unit(header, constants), self.name)))
         launch = library.launch
         launch.argtypes = [ctypes.c_void_p, ctypes.c_int, *(_ctypes_type(a) for a in self.arguments)]
         launch.restype = None
-        loop = ctypes.cast(compiler.pool().parallel_for, ctypes.c_void_p)
+        submit = ctypes.cast(compiler.pool().submit, ctypes.c_void_p)
 
         def run(blocks: int, values: list[torch.Tensor | float]) -> None:
-            launch(loop, blocks, *[v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values])
+            launch(submit, blocks, *[v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values])
+            if Program.recording:
+                Program.recording.keep(values)
 
         return run
 
-    def _build_cuda(self, header: Path | None, constants: Mapping[str, int]) -> Callable[..., None]:
+    def _build_cuda(self, header: Path | None, constants: Mapping[str, Constant]) -> Callable[..., None]:
         import cupy
 
         module = cupy.RawModule(code=self.unit(header, constants), options=CUDA_OPTIONS, backend="nvrtc")
@@ -187,13 +228,13 @@ class Kernel:
 
         return run
 
-    def check(self, values: Sequence[Any], constants: Mapping[str, int]) -> tuple[dict[str, int], torch.device]:
+    def check(self, values: Sequence[Any], constants: Mapping[str, Constant]) -> tuple[dict[str, int], torch.device]:
         """The sizes that the arrays give and where they lie; refuses what is not as declared, as a call does."""
         if len(values) != len(self._positional):
             raise ValueError(f"{self.name}: wanted {len(self._positional)} arguments, got {len(values)}")
         if set(constants) != set(self.constants):
             raise ValueError(f"{self.name}: wanted the constants {sorted(self.constants)}, got {sorted(constants)}")
-        sizes = dict(constants)
+        sizes = {name: value if isinstance(value, int) else len(value) for name, value in constants.items()}
         device: torch.device | None = None
         for argument, value in zip(self._positional, values, strict=True):
             if isinstance(argument, Scalar):
@@ -230,6 +271,10 @@ class Kernel:
             f"got {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}{layout} on {value.device}."
             + (f" Convert with {advice}" if shape_fits else "")
         )
+
+
+def _listed(value: Constant) -> str:
+    return str(value) if isinstance(value, int) else ", ".join(map(str, value))
 
 
 _SIZE = re.compile(r"(\d*)([A-Za-z]\w*)(?:\+(\d+))?")
@@ -279,7 +324,7 @@ class Cubin:
     shared_bytes: int
 
 
-def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None, **constants: int) -> Cubin:
+def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None, **constants: Constant) -> Cubin:
     """Compiles a kernel with NVRTC for an architecture such as `sm_90`. Needs no driver and no device.
 
     Raises:

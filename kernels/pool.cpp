@@ -1,10 +1,13 @@
-// The host's parallel loop: one pool of threads for the whole process, tasks claimed dynamically.
+// The host's parallel loops: one pool of threads for the whole process, tasks claimed dynamically.
 //
-// A waiting thread spins for a bounded time and then sleeps, so that a core taken by another process costs little
-// (OpenMP's default spins without end there). Which thread runs which task never enters a result. POSIX threads and the
-// compiler's atomics only: the ziglang wheel would build a whole C++ library for more.
+// A program is a list of launches, recorded once and run by one call: the threads wake once, and go from a launch to the
+// next when all its tasks are done. A waiting thread spins for a bounded time and then sleeps, so that a core taken by
+// another process costs little (OpenMP's default spins without end there); nobody waits for a thread that holds no task.
+// Which thread runs which task never enters a result. POSIX threads and the compiler's atomics only: the ziglang wheel
+// would build a whole C++ library for more.
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 namespace {
@@ -20,6 +23,14 @@ struct Lock {
     ~Lock() { pthread_mutex_unlock(&mutex); }
 };
 
+// A kernel on its blocks, and how far it is.
+struct Launch {
+    Task task;
+    void* context;
+    int tasks;
+    int next, done;
+};
+
 struct Pool {
     pid_t owner;
     pthread_mutex_t mutex;
@@ -27,10 +38,9 @@ struct Pool {
     pthread_t workers[MAX_WORKERS];
     int count;
     long generation;  // counts the loops: a change wakes the workers
-    int next, active;
-    Task task;
-    void* context;
-    int tasks;
+    int active, waiting;
+    Launch* launches;
+    int launch_count;
     bool stop;
 };
 
@@ -43,11 +53,35 @@ Pool* make_pool() {
     return pool;
 }
 
+void pause_a_moment() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// Runs what it can claim of each launch in turn, and waits until the others have done theirs.
 void drain(Pool* pool) {
-    for (;;) {
-        const int i = __atomic_fetch_add(&pool->next, 1, __ATOMIC_RELAXED);
-        if (i >= pool->tasks) return;
-        pool->task(pool->context, i);
+    for (int l = 0; l < pool->launch_count; l++) {
+        Launch* launch = pool->launches + l;
+        for (;;) {
+            const int i = __atomic_fetch_add(&launch->next, 1, __ATOMIC_RELAXED);
+            if (i >= launch->tasks) break;
+            launch->task(launch->context, i);
+            // Either the last one sees who sleeps, or who goes to sleep sees that it is done.
+            if (__atomic_add_fetch(&launch->done, 1, __ATOMIC_SEQ_CST) == launch->tasks &&
+                __atomic_load_n(&pool->waiting, __ATOMIC_SEQ_CST)) {
+                Lock lock(pool->mutex);
+                pthread_cond_broadcast(&pool->done);
+            }
+        }
+        for (int spin = 0; spin < SPINS && __atomic_load_n(&launch->done, __ATOMIC_ACQUIRE) != launch->tasks; spin++)
+            pause_a_moment();
+        if (__atomic_load_n(&launch->done, __ATOMIC_ACQUIRE) == launch->tasks) continue;
+        Lock lock(pool->mutex);
+        __atomic_add_fetch(&pool->waiting, 1, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&launch->done, __ATOMIC_SEQ_CST) != launch->tasks)
+            pthread_cond_wait(&pool->done, &pool->mutex);
+        __atomic_sub_fetch(&pool->waiting, 1, __ATOMIC_SEQ_CST);
     }
 }
 
@@ -66,7 +100,7 @@ void* work(void* argument) {
         drain(pool);
         if (__atomic_fetch_sub(&pool->active, 1, __ATOMIC_ACQ_REL) == 1) {
             Lock lock(pool->mutex);
-            pthread_cond_signal(&pool->done);
+            pthread_cond_broadcast(&pool->done);
         }
     }
 }
@@ -94,19 +128,17 @@ void resize(Pool* pool, int threads) {
             break;  // fewer threads than asked for change no result
 }
 
-void run(Pool* pool, int count, Task task, void* context) {
+void run(Pool* pool, Launch* launches, int count) {
     {
         Lock lock(pool->mutex);
-        pool->task = task;
-        pool->context = context;
-        pool->tasks = count;
-        pool->next = 0;
+        pool->launches = launches;
+        pool->launch_count = count;
         pool->active = pool->count;
         advance(pool);
     }
     drain(pool);
-    for (int spin = 0; spin < SPINS && __atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0; spin++) {
-    }
+    // A worker may still look at the launches: they are the caller's again when none does.
+    for (int spin = 0; spin < SPINS && __atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0; spin++) pause_a_moment();
     Lock lock(pool->mutex);
     while (__atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0) pthread_cond_wait(&pool->done, &pool->mutex);
 }
@@ -120,6 +152,31 @@ void lock_pool() { pthread_mutex_lock(&pool_use); }
 void unlock_pool() { pthread_mutex_unlock(&pool_use); }
 const int fork_handlers = pthread_atfork(lock_pool, unlock_pool, unlock_pool);
 
+// Runs the launches in order. Launches begun while others run (from another thread of the program) run in their own
+// thread; a child after fork() has no workers of its parent's and makes its own.
+void run_all(Launch* launches, int count) {
+    for (int l = 0; l < count; l++) launches[l].next = launches[l].done = 0;
+    const bool alone = count == 1 && launches->tasks < 2;
+    if (!alone && __atomic_load_n(&pool_threads, __ATOMIC_RELAXED) > 1 && pthread_mutex_trylock(&pool_use) == 0) {
+        if (!pool || pool->owner != getpid()) {
+            pool = make_pool();
+            resize(pool, pool_threads);
+        }
+        run(pool, launches, count);
+        pthread_mutex_unlock(&pool_use);
+        return;
+    }
+    for (int l = 0; l < count; l++)
+        for (int i = 0; i < launches[l].tasks; i++) launches[l].task(launches[l].context, i);
+}
+
+struct Program {
+    Launch* launches;
+    int count, room;
+};
+
+__thread Program* recording = nullptr;
+
 }  // namespace
 
 extern "C" void set_threads(int threads) {
@@ -128,17 +185,28 @@ extern "C" void set_threads(int threads) {
     if (pool && pool->owner == getpid()) resize(pool, pool_threads);
 }
 
-// Runs task(context, 0 .. count - 1). A loop begun while another one runs (from another thread of the program) runs
-// in its own thread; a child after fork() has no workers of its parent's and makes its own.
-extern "C" void parallel_for(int count, Task task, void* context) {
-    if (count > 1 && __atomic_load_n(&pool_threads, __ATOMIC_RELAXED) > 1 && pthread_mutex_trylock(&pool_use) == 0) {
-        if (!pool || pool->owner != getpid()) {
-            pool = make_pool();
-            resize(pool, pool_threads);
-        }
-        run(pool, count, task, context);
-        pthread_mutex_unlock(&pool_use);
+// What every kernel's launch calls: runs task(context, 0 .. count - 1) now, or, while this thread records, keeps it.
+extern "C" void submit(int count, Task task, void* context, int bytes) {
+    Launch launch{task, context, count, 0, 0};
+    if (!recording) {
+        run_all(&launch, 1);
         return;
     }
-    for (int i = 0; i < count; i++) task(context, i);
+    Program* program = recording;
+    if (program->count == program->room) {
+        program->room = program->room ? 2 * program->room : 64;
+        program->launches = (Launch*)realloc(program->launches, program->room * sizeof(Launch));
+    }
+    launch.context = memcpy(malloc(bytes), context, bytes);
+    program->launches[program->count++] = launch;
+}
+
+// A new program, to which this thread's launches go until it is run or another is recorded; nullptr: launches run again.
+extern "C" Program* program_new() { return (Program*)calloc(1, sizeof(Program)); }
+extern "C" void program_record(Program* program) { recording = program; }
+extern "C" void program_run(Program* program) { run_all(program->launches, program->count); }
+extern "C" void program_free(Program* program) {
+    for (int l = 0; l < program->count; l++) free(program->launches[l].context);
+    free(program->launches);
+    free(program);
 }

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from kernels.launcher import In, Kernel, Out, Scalar, Size, partitions
+from kernels.launcher import Constant, In, Kernel, Out, Scalar, Size, partitions
+from kernels.sample import expect_logits
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
@@ -29,13 +30,14 @@ def _kernel(parameters: str, action_dtype: str, action_shape: tuple[str, ...]) -
             Scalar("vf_coef", "float32"),
         ],
         blocks=lambda size: size["P"],
-        constants=("A", "GAUSSIAN"),
+        constants=("ACTIONS", "DISCRETE"),
         threads=32,
     )
 
 
-CATEGORICAL = _kernel("A", "int32", ("M",))
-GAUSSIAN = _kernel("2A", "float32", ("M", "A"))
+CATEGORICAL = _kernel("ACTIONS", "int32", ("M",))
+SEVERAL = _kernel("PARAMETERS", "int32", ("M", "ACTIONS"))
+GAUSSIAN = _kernel("2ACTIONS", "float32", ("M", "ACTIONS"))
 SUM = Kernel(
     "sum_partials",
     [
@@ -66,6 +68,7 @@ def ppo_loss(
     clip_coef: float,
     ent_coef: float,
     vf_coef: float,
+    sizes: tuple[int, ...] = (),
 ) -> None:
     """Writes the gradient of a minibatch's loss by the policy's outputs, and the minibatch's metrics.
 
@@ -74,23 +77,29 @@ def ppo_loss(
     does not keep the ratio inside [1 - clip_coef, 1 + clip_coef].
 
     Args:
-        parameters: (B, A) logits, or (B, 2A) means and log standard deviations where actions are float32.
+        parameters: (B, A) logits, of several choices one after the other, or (B, 2A) means and log standard deviations
+            where actions are float32.
         value: (B,) float32, V of the policy that is being updated.
         index: (B,) int32, the samples' rows among the rollout's M.
-        action: (M,) int32, or (M, A) float32.
+        action: (M,) int32, (M, K) int32 for K choices, or (M, A) float32.
         old_log_prob, advantage, returns: (M,) float32.
         shift: (2,) float32: an advantage a enters as (a - shift[0]) * shift[1].
         grad_parameters, grad_value: as `parameters` and `value`, written.
+        sizes: where there are several choices, the number of actions of each.
         metrics: (5,) float32, written: means over the minibatch, in the order of METRICS.
 
     Raises:
         ValueError: an array is not as stated.
     """
     gaussian = action.is_floating_point()
-    kernel = GAUSSIAN if gaussian else CATEGORICAL
-    width = action.shape[-1] if gaussian else parameters.shape[-1]
+    kernel = GAUSSIAN if gaussian else SEVERAL if sizes else CATEGORICAL
+    actions: Constant = sizes or (action.shape[-1] if gaussian else parameters.shape[-1])
+    if sizes:
+        expect_logits("ppo_loss", parameters, sizes)
     partials = metrics.new_empty(partitions(len(value)), len(METRICS))
     samples = (index, action, old_log_prob, advantage, returns, shift)
     written = (grad_parameters, grad_value, partials)
-    kernel(parameters, value, *samples, *written, clip_coef, ent_coef, vf_coef, A=width, GAUSSIAN=int(gaussian))
+    kernel(
+        parameters, value, *samples, *written, clip_coef, ent_coef, vf_coef, ACTIONS=actions, DISCRETE=int(not gaussian)
+    )
     SUM(partials, metrics, len(value))

@@ -8,7 +8,7 @@ KERNEL sample(const float* parameters,  // (N, PARAMETER_WIDTH)
               int N, unsigned step, unsigned long long run_seed) {
     const Range share = block_share(N);
     BLOCK_FOR(n, share.begin, share.end) {
-        const Distribution distribution(parameters + n * PARAMETER_WIDTH);
+        const Distribution<float> distribution(parameters + n * PARAMETER_WIDTH);
         ActionElement* mine = action + n * ACTION_WIDTH;
         distribution.sample(mine, n, step, run_seed);
         log_prob[n] = distribution.log_prob(mine);

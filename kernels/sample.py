@@ -18,12 +18,13 @@ def _kernel(parameters: str, action_dtype: str, action_shape: tuple[str, ...]) -
             Scalar("run_seed", "uint64"),
         ],
         blocks=lambda size: -(-size["N"] // 128),
-        constants=("A", "GAUSSIAN"),
+        constants=("ACTIONS", "DISCRETE"),
     )
 
 
-CATEGORICAL = _kernel("A", "int32", ("N",))
-GAUSSIAN = _kernel("2A", "float32", ("N", "A"))
+CATEGORICAL = _kernel("ACTIONS", "int32", ("N",))
+SEVERAL = _kernel("PARAMETERS", "int32", ("N", "ACTIONS"))
+GAUSSIAN = _kernel("2ACTIONS", "float32", ("N", "ACTIONS"))
 
 
 def sample_categorical(
@@ -40,7 +41,38 @@ def sample_categorical(
     Raises:
         ValueError: an array is not as stated.
     """
-    CATEGORICAL(logits, action, log_prob, entropy, step, run_seed, A=logits.shape[-1], GAUSSIAN=0)
+    CATEGORICAL(logits, action, log_prob, entropy, step, run_seed, ACTIONS=logits.shape[-1], DISCRETE=1)
+
+
+def sample_several(
+    logits: Tensor,
+    action: Tensor,
+    log_prob: Tensor,
+    entropy: Tensor,
+    step: int,
+    run_seed: int,
+    sizes: tuple[int, ...],
+) -> None:
+    """Draws K independent choices a row, each as `sample_categorical` does.
+
+    Args:
+        logits: (N, sum(sizes)) float32, those of each choice after the last one's.
+        action: (N, K) int32, written.
+        log_prob, entropy: (N,) float32 in nats, summed over the choices, written.
+        step: the draw's place in the run.
+        sizes: the number of actions of each choice.
+
+    Raises:
+        ValueError: an array is not as stated.
+    """
+    expect_logits("sample", logits, sizes)
+    SEVERAL(logits, action, log_prob, entropy, step, run_seed, ACTIONS=sizes, DISCRETE=1)
+
+
+def expect_logits(name: str, logits: Tensor, sizes: tuple[int, ...]) -> None:
+    """ValueError where there are not as many logits as the choices have actions."""
+    if logits.shape[-1] != sum(sizes):
+        raise ValueError(f"{name}: wanted {sum(sizes)} logits for choices of {sizes}; got {logits.shape[-1]}")
 
 
 def sample_gaussian(
@@ -57,4 +89,4 @@ def sample_gaussian(
     Raises:
         ValueError: an array is not as stated.
     """
-    GAUSSIAN(parameters, action, log_prob, entropy, step, run_seed, A=action.shape[-1], GAUSSIAN=1)
+    GAUSSIAN(parameters, action, log_prob, entropy, step, run_seed, ACTIONS=action.shape[-1], DISCRETE=0)

@@ -50,7 +50,7 @@ def near(name: str, options: Sequence[str], count: int = 3) -> list[str]:
         initials = "".join(word[:1] for word in option_tail.split("_"))
         if tail in (option_tail, initials) or option_tail.startswith(tail):
             return 1.0
-        if len(tail) > 2 and tail in option_tail:
+        if len(tail) > 2 and f"_{tail}" in f"_{option_tail}":
             return 0.9
         spelling = difflib.SequenceMatcher(None, name.lower(), option.lower()).ratio()
         return max(spelling, difflib.SequenceMatcher(None, tail, option_tail).ratio())
@@ -194,6 +194,7 @@ class PolicyConfig(_Section):
     prefix: ClassVar[str] = "policy."
     hidden: tuple[int, ...] = _wholes(1, "a list of widths, each a whole number of at least 1")
     activation: str = _one_of(lambda: ["tanh", "relu"])
+    shared: bool = _flag()
     log_std_init: float = _real("a number")
 
 
@@ -205,6 +206,7 @@ class PPOConfig(_Section):
     num_steps: int = _whole(1)
     num_minibatches: int = _whole(1)
     update_epochs: int = _whole(1, below=2**31)
+    optimizer: str = _one_of(lambda: ["adam", "muon"])
     learning_rate: float = _positive()
     anneal_lr: bool = _flag()
     gamma: float = _fraction()
@@ -219,6 +221,10 @@ class PPOConfig(_Section):
     def batch_size(self) -> int:
         """Samples of one iteration, N * T."""
         return self.num_envs * self.num_steps
+
+    @property
+    def minibatch_size(self) -> int:
+        return self.batch_size // self.num_minibatches
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -240,6 +246,7 @@ class DeviceConfig(_Section):
     prefix: ClassVar[str] = "device."
     name: str = _one_of(lambda: group_options("device"))
     threads: int = _whole(0, below=1024)
+    fused: bool = _flag()
 
     def resolve(self) -> str:
         """The type of the device that training runs on, cpu or cuda. UserError: cuda without a CUDA device."""
@@ -307,6 +314,12 @@ class Config(_Section):
     seeds: tuple[int, ...] = _wholes(0, "a list of different training seeds, each a whole number of at least 0", True)
     out: str = _text("a folder to write to")
     checkpoint: str | None = _text("the folder of a checkpoint, or null", optional=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ppo.optimizer == "muon" and len(self.policy.hidden) < 2:
+            hint = "Give policy.hidden two layers or more: Muon steps the matrices between them"
+            _refuse("ppo.optimizer", "adam, for a single hidden layer", self.ppo.optimizer, hint)
 
 
 SECTIONS: dict[str, Any] = {
@@ -380,7 +393,8 @@ def to_dict(config: Any) -> dict[str, Any]:
 def decisive(config: Config) -> dict[str, Any]:
     """Every key that can change what training makes, as plain nested values, the device resolved."""
     content = to_dict(config)
-    return {key: content[key] for key in ("env", "policy", "ppo", "seed")} | {"device": config.device.resolve()}
+    path = {"device": config.device.resolve(), "fused": config.device.fused}
+    return {key: content[key] for key in ("env", "policy", "ppo", "seed")} | path
 
 
 def sha256_of(content: Mapping[str, Any]) -> str:
@@ -583,7 +597,7 @@ def main(stage: str, run: Callable[[Config], None]) -> None:
         nonlocal begun
         begun = True
         try:
-            with _memory():
+            with expect_memory():
                 config = parse(node)
                 _require(config, required)
                 run(config)
@@ -613,7 +627,7 @@ def main(stage: str, run: Callable[[Config], None]) -> None:
 
 
 @contextmanager
-def _memory() -> Iterator[None]:
+def expect_memory() -> Iterator[None]:
     """Makes a lack of memory, which NumPy and torch report in their own ways, a user's mistake."""
     try:
         yield

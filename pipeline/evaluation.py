@@ -21,7 +21,8 @@ from kernels.errors import UserError
 from pipeline import seeds
 from pipeline.checkpoint import parameters_sha256
 from pipeline.config import EvaluateConfig, PolicyConfig
-from pipeline.policy import Policy, build, empty_action, mode, sample
+from pipeline.mlp import FUSED, FusedPolicy, shapes
+from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, sample, several
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     count = len(episode_seeds)
     env = envs.make(spec, count, 0, device)
     out = empty_output(spec, count, device)
-    action = empty_action(spec, (count,), device)
+    action, sizes = empty_action(spec, (count,), device), several(spec)
     unused = torch.empty(2, count, device=device)
     env.reset(out.observation, episode_seeds.to(device))
     running = torch.ones(count, dtype=torch.bool, device=device)
@@ -54,9 +55,9 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     for step in range(spec.max_episode_steps):
         parameters = policy.distribution(out.observation)
         if deterministic:
-            mode(parameters, action)
+            mode(parameters, action, sizes)
         else:
-            sample(parameters, action, unused[0], unused[1], step, sampling_key)
+            sample(parameters, action, unused[0], unused[1], step, sampling_key, sizes)
         env.step(action, out)
         ended = running & (out.terminated | out.truncated).bool()
         returns[ended], lengths[ended] = out.episode_return[ended], out.episode_length[ended]
@@ -69,6 +70,15 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
         wrong = int((~returns.isfinite()).nonzero()[0])
         raise UserError(f"evaluate: the return of episode {wrong} must be finite; got {returns[wrong].item()}")
     return Episodes(returns.cpu(), lengths.cpu(), terminated.cpu())
+
+
+def initial_policy(manifest: Mapping[str, Any], spec: EnvSpec, device: torch.device) -> tuple[Policy, FlatParameters]:
+    """The policy that a training began with, in its flat buffer, answering by the path that trained it."""
+    config = PolicyConfig(**manifest["config"]["policy"])
+    policy, flat = build(spec, config, int(manifest["config"]["seed"]), device)
+    if manifest["path"] == FUSED:
+        return FusedPolicy(shapes(policy, flat, spec, config), flat), flat
+    return policy, flat
 
 
 def compare(
@@ -88,8 +98,7 @@ def compare(
     Raises:
         UserError: the initial policy or the parameters are not what the manifest says.
     """
-    policy_config = PolicyConfig(**manifest["config"]["policy"])
-    policy, flat = build(spec, policy_config, int(manifest["config"]["seed"]), device)
+    policy, flat = initial_policy(manifest, spec, device)
     found = parameters_sha256(flat.parameters)
     if found != manifest["initial_params_sha256"]:
         raise UserError(

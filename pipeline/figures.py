@@ -70,7 +70,7 @@ def curves(curves: Sequence[Curve], x_title: str, y_title: str) -> Spec:
         for x, y in zip(curve.x.tolist(), curve.y.tolist(), strict=True)
     ]
     y = {"field": "y", "type": "quantitative", "title": y_title, "scale": {"zero": False}, "axis": {"tickCount": 5}}
-    x = {"field": "x", "type": "quantitative", "title": x_title, "axis": {"labelExpr": _SHORT, "tickCount": 5}}
+    x = {"field": "x", "type": "quantitative", "title": x_title, "axis": {"labelExpr": SHORT, "tickCount": 5}}
     color: Spec = {"field": "line", "type": "nominal", "title": None}
     layers: list[Spec] = [
         {
@@ -223,7 +223,7 @@ def _dots(curves: Sequence[Curve]) -> bool:
     return any(curve.x.size < 15 for curve in curves)
 
 
-_SHORT = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, '~s')"  # 0, 0.5, 50k, 1M
+SHORT = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, '~s')"  # 0, 0.5, 50k, 1M
 _CONFIG: Spec = {
     "autosize": {"type": "fit-x", "contains": "padding"},
     "aria": False,  # the page labels each figure; thousands of labelled marks help no reader

@@ -1,40 +1,66 @@
-"""Adam over the flat buffer, behind clipping by the global norm."""
+"""The optimizers over the flat buffer, behind clipping by the global norm: Adam, and Muon with Adam beside it."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from kernels.adam import BETA1, BETA2, adam
-from kernels.global_norm import global_norm
+from kernels.global_norm import CLIP_SCALE, SQUARES
+from kernels.launcher import partitions
+from kernels.muon import muon, scratch_size
 from pipeline.policy import FlatParameters
 
 
 class Adam:
     """Steps the flat parameters by their flat gradient.
 
+    What changes from step to step lies in arrays, so that the steps of an iteration can be recorded.
+
+    Args:
+        steps: K, of one iteration.
+
     Attributes:
-        norm: (1,) float32, the last gradient's global norm before clipping.
+        norms: (K,) float32, the global norms of the iteration's gradients before clipping.
     """
 
-    def __init__(self, flat: FlatParameters, max_grad_norm: float) -> None:
+    def __init__(self, flat: FlatParameters, max_grad_norm: float, steps: int = 1) -> None:
         self._flat = flat
         self._max_grad_norm = max_grad_norm
         self._first, self._second = torch.zeros_like(flat.parameters), torch.zeros_like(flat.parameters)
         # beta1^t and beta2^t as running products, which round alike on every machine.
         self._powers = torch.ones(2, dtype=torch.float64)
-        self._schedule = flat.parameters.new_empty(3)
-        self.norm, self._scale = flat.parameters.new_empty(1), flat.parameters.new_empty(1)
+        self._schedules = flat.parameters.new_empty(steps, 3)
+        self.norms, self._scale = flat.parameters.new_empty(steps), flat.parameters.new_empty(1)
+        self.squares = flat.parameters.new_empty(partitions(len(flat.parameters)))
 
-    def step(self, learning_rate: float) -> None:
-        """One step on the gradient that lies in the flat buffer, which is zeroed for the next one."""
-        self._powers *= torch.tensor([BETA1, BETA2], dtype=torch.float64)
+    def begin(self, learning_rate: float) -> None:
+        """Prepares the steps of an iteration."""
         power1, power2 = self._powers.tolist()
-        self._schedule.copy_(torch.tensor([learning_rate, 1.0 - power1, 1.0 - power2]))
-        global_norm(self._flat.gradients, self.norm, self._scale, self._max_grad_norm)
-        moments = (self._first, self._second)
-        adam(self._flat.parameters, self._flat.gradients, self._scale, *moments, self._schedule)
-        self._flat.gradients.zero_()
+        schedules = []
+        for _ in range(len(self._schedules)):
+            power1, power2 = power1 * BETA1, power2 * BETA2
+            schedules.append((learning_rate, 1.0 - power1, 1.0 - power2))
+        self._powers[0], self._powers[1] = power1, power2
+        self._schedules.copy_(torch.tensor(schedules))
+
+    def step(self, number: int = 0) -> None:
+        """Step `number` of the iteration, on the gradient that lies in the flat buffer."""
+        SQUARES(self._flat.gradients, self.squares)
+        self.step_clipped(number)
+
+    def step_clipped(self, number: int) -> None:
+        """Likewise, where `squares` holds the sums of the gradient's squares already."""
+        CLIP_SCALE(self.squares, self.norms[number : number + 1], self._scale, self._max_grad_norm)
+        self._move(self._schedules[number])
+
+    def _move(self, schedule: Tensor) -> None:
+        self._adam(slice(None), schedule)
+
+    def _adam(self, piece: slice, schedule: Tensor) -> None:
+        parameters, gradients = self._flat.parameters[piece], self._flat.gradients[piece]
+        adam(parameters, gradients, self._scale, self._first[piece], self._second[piece], schedule)
 
     def state(self) -> dict[str, Tensor]:
         """All that a later step depends on, by reference: the moments (n,) float32, the powers (2,) float64."""
@@ -44,3 +70,36 @@ class Adam:
         """Copies a state that `state` gave."""
         for name, own in self.state().items():
             own.copy_(tensors[name])
+
+
+class Muon(Adam):
+    """Steps some matrices by Muon and everything else by Adam, both with the same learning rate.
+
+    A matrix's momentum lies in the first moment; its second moment stays zero.
+
+    Args:
+        matrices: weights of linear layers, in the flat buffer.
+    """
+
+    def __init__(self, flat: FlatParameters, matrices: Sequence[Tensor], max_grad_norm: float, steps: int = 1) -> None:
+        super().__init__(flat, max_grad_norm, steps)
+        offsets: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._others: list[slice] = []  # what lies between the matrices
+        end = 0
+        for matrix in sorted(matrices, key=lambda matrix: flat.places[matrix]):
+            outputs, inputs = matrix.shape
+            begin = flat.places[matrix]
+            offsets[inputs, outputs].append(begin)
+            self._others.append(slice(end, begin))
+            end = begin + matrix.numel()
+        self._others.append(slice(end, None))
+        new = flat.parameters.new_empty
+        self._offsets = {shape: new(len(o), dtype=torch.int32).copy_(torch.tensor(o)) for shape, o in offsets.items()}
+        self._scratch = {shape: new(len(o), scratch_size(*shape)) for shape, o in offsets.items()}
+
+    def _move(self, schedule: Tensor) -> None:
+        for piece in self._others:
+            self._adam(piece, schedule)
+        arrays = (self._flat.parameters, self._flat.gradients, self._scale, self._first)
+        for (inputs, outputs), offsets in self._offsets.items():
+            muon(*arrays, offsets, self._scratch[inputs, outputs], schedule, inputs=inputs, outputs=outputs)

@@ -5,18 +5,19 @@ action distribution, `value(observation)` the critic's estimate.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from envs.spec import Box, Discrete, EnvSpec
+from envs.spec import Box, EnvSpec
 from kernels.orthogonal import orthogonal
-from kernels.sample import sample_categorical, sample_gaussian
+from kernels.sample import sample_categorical, sample_gaussian, sample_several
 from pipeline.config import PolicyConfig
 
 CACHE_LINE = 16  # float32 elements: each layer begins on one
-LOG_STD_RANGE = (-5.0, 2.0)  # an unbounded deviation ends in NaN
+LOG_STD_RANGE = (-5, 2)  # an unbounded deviation ends in NaN
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -31,35 +32,55 @@ class Policy(Protocol):
 
 
 class ActorCritic(nn.Module):
-    """Two separate MLPs, actor and critic; continuous actions have one log standard deviation a dimension."""
+    """Actor and critic, two MLPs or two heads of one; continuous actions have one log standard deviation each."""
 
     def __init__(self, spec: EnvSpec, config: PolicyConfig) -> None:
         super().__init__()
-        outputs = spec.action.n if isinstance(spec.action, Discrete) else len(spec.action.low)
-        self.actor = _mlp(spec.observation_size, config, outputs)
-        self.critic = _mlp(spec.observation_size, config, 1)
+        outputs = sum(spec.actions) if isinstance(spec.actions, tuple) else spec.actions
+        inputs = spec.observation_size
+        before, after = (_hidden, _nothing) if config.shared else (_nothing, _hidden)
+        self.trunk = nn.Sequential(*before(inputs, config))
+        self.actor = nn.Sequential(*after(inputs, config), nn.Linear(config.hidden[-1], outputs))
+        self.critic = nn.Sequential(*after(inputs, config), nn.Linear(config.hidden[-1], 1))
         continuous = isinstance(spec.action, Box)
         self.log_std = nn.Parameter(torch.full((outputs,), config.log_std_init)) if continuous else None
 
     def distribution(self, observation: Tensor) -> Tensor:
         """(B, D) to (B, A) logits, or (B, 2A) means and log standard deviations."""
-        output: Tensor = self.actor(observation)
+        output: Tensor = self.actor(self.trunk(observation))
         if self.log_std is None:
             return output
         return torch.cat([output, self.log_std.clamp(*LOG_STD_RANGE).expand_as(output)], dim=-1)
 
     def value(self, observation: Tensor) -> Tensor:
         """(B, D) to (B,)."""
-        output: Tensor = self.critic(observation)
+        output: Tensor = self.critic(self.trunk(observation))
         return output.squeeze(-1)
 
+    def layers(self) -> list[nn.Linear]:
+        """The linear layers in the order of the flat buffer: a shared trunk's, the actor's, the critic's."""
+        return list(_linear(self))
 
-def _mlp(inputs: int, config: PolicyConfig, outputs: int) -> nn.Sequential:
+    def hidden_matrices(self) -> list[Tensor]:
+        """The weights from one hidden layer to the next: neither a first layer's nor a head's."""
+        towers = (self.trunk, self.actor[:-1], self.critic[:-1])
+        return [layer.weight for tower in towers for layer in list(_linear(tower))[1:]]
+
+
+def _linear(module: nn.Module) -> Iterator[nn.Linear]:
+    return (layer for layer in module.modules() if isinstance(layer, nn.Linear))
+
+
+def _hidden(inputs: int, config: PolicyConfig) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for width in config.hidden:
         layers += [nn.Linear(inputs, width), ACTIVATIONS[config.activation]()]
         inputs = width
-    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+    return layers
+
+
+def _nothing(inputs: int, config: PolicyConfig) -> list[nn.Module]:
+    return []
 
 
 class FlatParameters:
@@ -70,6 +91,7 @@ class FlatParameters:
 
     Attributes:
         parameters, gradients: (n,) float32.
+        places: where each parameter begins.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
@@ -84,6 +106,7 @@ class FlatParameters:
                 size += parameter.numel()
         self.parameters = torch.zeros(_next_line(size), device=device)
         self.gradients = torch.zeros_like(self.parameters)
+        self.places: dict[Tensor, int] = {parameter: begin for parameter, begin, _ in places}
         for parameter, begin, transposed in places:
             own = _view(self.parameters, begin, parameter, transposed)
             own.copy_(parameter.detach())
@@ -105,14 +128,10 @@ def initialize(policy: ActorCritic, run_seed: int) -> None:
     Biases are zero, so that the first policy is near uniform. Source: Huang et al., "The 37 implementation details of
     PPO", 2022, detail 2. The parameters must lie in a flat buffer.
     """
-    number = 0
-    for tower, head_gain in ((policy.actor, 0.01), (policy.critic, 1.0)):
-        layers = [layer for layer in tower if isinstance(layer, nn.Linear)]
-        for layer in layers:
-            gain = head_gain if layer is layers[-1] else math.sqrt(2.0)
-            orthogonal(layer.weight.data.t(), gain, number, run_seed)
-            layer.bias.data.zero_()
-            number += 1
+    heads = {policy.actor[-1]: 0.01, policy.critic[-1]: 1.0}
+    for number, layer in enumerate(policy.layers()):
+        orthogonal(layer.weight.data.t(), heads.get(layer, math.sqrt(2.0)), number, run_seed)
+        layer.bias.data.zero_()
 
 
 def build(
@@ -125,20 +144,38 @@ def build(
     return policy, flat
 
 
-def sample(parameters: Tensor, action: Tensor, log_prob: Tensor, entropy: Tensor, step: int, run_seed: int) -> None:
-    """Draws an action a row into `action`, with the sampler that its dtype names; see kernels/sample.py."""
+def several(spec: EnvSpec) -> tuple[int, ...]:
+    """Where an action is several choices, the number of actions of each; else ()."""
+    return spec.actions if isinstance(spec.actions, tuple) else ()
+
+
+def sample(
+    parameters: Tensor,
+    action: Tensor,
+    log_prob: Tensor,
+    entropy: Tensor,
+    step: int,
+    run_seed: int,
+    sizes: tuple[int, ...] = (),
+) -> None:
+    """Draws an action a row into `action`; see kernels/sample.py. `sizes`: where there are several choices, of each."""
+    if sizes:
+        sample_several(parameters, action, log_prob, entropy, step, run_seed, sizes)
+        return
     draw = sample_gaussian if action.is_floating_point() else sample_categorical
     draw(parameters, action, log_prob, entropy, step, run_seed)
 
 
-def mode(parameters: Tensor, action: Tensor) -> None:
+def mode(parameters: Tensor, action: Tensor, sizes: tuple[int, ...] = ()) -> None:
     """The most likely action a row into `action`: the largest logit (the first of equals), or the mean."""
-    best = parameters[:, : action.shape[-1]] if action.is_floating_point() else parameters.argmax(-1)
+    if sizes:
+        best = torch.stack([logits.argmax(-1) for logits in parameters.split(sizes, dim=-1)], dim=-1)
+    else:
+        best = parameters[:, : action.shape[-1]] if action.is_floating_point() else parameters.argmax(-1)
     action.copy_(best)
 
 
 def empty_action(spec: EnvSpec, leading: tuple[int, ...], device: torch.device) -> Tensor:
-    """An uninitialized action buffer: (*leading,) int32, or (*leading, A) float32."""
-    if isinstance(spec.action, Discrete):
-        return torch.empty(leading, dtype=torch.int32, device=device)
-    return torch.empty((*leading, len(spec.action.low)), device=device)
+    """An uninitialized action buffer: (*leading,) or (*leading, K) int32, or (*leading, A) float32."""
+    dtype = torch.int32 if spec.discrete else torch.float32
+    return torch.empty((*leading, *spec.action_shape), dtype=dtype, device=device)

@@ -15,7 +15,8 @@ Clipping bounds what a sampled action's probability ratio can earn. It does not 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,13 +25,43 @@ from envs.vector import VectorEnv
 from kernels.advantage_shift import advantage_shift
 from kernels.errors import UserError
 from kernels.gae import gae
-from kernels.ppo_loss import METRICS, ppo_loss
+from kernels.ppo_loss import METRICS
 from kernels.shuffle import shuffle
+from kernels.summary import NUMBERS, SUMS, partitions, summary
 from pipeline.config import PPOConfig
 from pipeline.optimizer import Adam
-from pipeline.policy import Policy, sample
 from pipeline.profile import Clock
 from pipeline.rollout import Rollout
+
+
+class Path(Protocol):
+    """How the network is run: pipeline/fused.py where it fits, pipeline/general.py elsewhere."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepared(self, work: Callable[[], None]) -> Callable[[], None]:
+        """`work`, or the launches that it consists of, recorded."""
+
+    def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
+        """Plays T steps from the last row of the observations, which becomes the first.
+
+        Actions and log-probabilities are recorded as sampled; the environment clips for itself.
+        """
+
+    def attribute(self, clock: Clock) -> None:
+        """Tells the clock what `collect` just spent in the environments, where it has not done so itself."""
+
+    def evaluate(self, rollout: Rollout) -> None:
+        """Values of all observations, and of those that a time limit alone cut an episode at."""
+
+    def step(
+        self, rollout: Rollout, index: Tensor, shift: Tensor, metrics: Tensor, optimizer: Adam, number: int
+    ) -> None:
+        """The loss's gradient over the samples at `index`, (B,) int32, and step `number` of the optimizer."""
+
+    def look_back(self, rollout: Rollout, index: Tensor, shift: Tensor, metrics: Tensor) -> None:
+        """The policy's metrics on a minibatch without a gradient."""
 
 
 class PPO:
@@ -39,15 +70,15 @@ class PPO:
     Args:
         config: hyperparameters.
         env: the N environments that are trained on.
-        policy: the network; `optimizer` steps its parameters.
+        path: runs the network; `optimizer` steps its parameters.
         run_seed: moves actions and shuffles; the environments and the first weights have it already.
         clock: takes the time of each phase.
     """
 
     def __init__(
-        self, config: PPOConfig, env: VectorEnv, policy: Policy, optimizer: Adam, run_seed: int, clock: Clock
+        self, config: PPOConfig, env: VectorEnv, path: Path, optimizer: Adam, run_seed: int, clock: Clock
     ) -> None:
-        self.config, self.env, self.policy, self.optimizer, self.clock = config, env, policy, optimizer, clock
+        self.config, self.env, self.path, self.optimizer, self.clock = config, env, path, optimizer, clock
         self.run_seed = run_seed
         self.iteration = 0  # iterations done; also the version of the policy that collects next
         self.iterations = config.total_steps // config.batch_size
@@ -55,15 +86,19 @@ class PPO:
         self.shift = advantage_shift if config.norm_adv else _as_it_is
 
         device = env.device
-        minibatch = config.batch_size // config.num_minibatches
+        minibatches = config.update_epochs * config.num_minibatches
         self.rollout = Rollout(env.spec, config.num_steps, config.num_envs, device)
-        self._order = torch.empty(config.batch_size, dtype=torch.int32, device=device)
-        self._advantage_shift = torch.empty(2, device=device)
-        self._grad_value = torch.empty(minibatch, device=device)
-        self._metrics = torch.empty(config.update_epochs * config.num_minibatches, len(METRICS), device=device)
+        self._iteration = torch.zeros(1, dtype=torch.int32, device=device)
+        self._order = torch.empty(config.num_minibatches, config.minibatch_size, dtype=torch.int32, device=device)
+        self._shifts = torch.empty(config.num_minibatches, 2, device=device)
+        self._metrics = torch.empty(minibatches, len(METRICS), device=device)
         self._metrics_after = torch.empty(len(METRICS), device=device)
-        self._norms = torch.empty(len(self._metrics), device=device)
+        self._sums = torch.empty(partitions(config.batch_size), SUMS, dtype=torch.float64, device=device)
+        self._numbers = torch.empty(len(NUMBERS) + len(METRICS), dtype=torch.float64, device=device)
         env.reset(self.rollout.observations[-1])
+        work = (self.collect, self.advantages, self.update)
+        self._collect, self._advantages, self._update = map(path.prepared, work)
+        clock.begin()
 
     @property
     def steps(self) -> int:
@@ -77,43 +112,31 @@ class PPO:
     def iterate(self) -> dict[str, float]:
         """One iteration; returns its metrics."""
         learning_rate = self.learning_rate(self.config.learning_rate, self.iteration, self.iterations)
-        self.collect()
-        with self.clock.phase("advantage"):
-            self.advantages()
         with self.clock.phase("minibatch_update"):
-            self.update(learning_rate)
+            self.optimizer.begin(learning_rate)
+        with self.clock.phase("rollout_forward"):
+            self._iteration.fill_(self.iteration)
+            self._collect()
+            self.path.attribute(self.clock)
+        with self.clock.phase("advantage"):
+            self._advantages()
+        with self.clock.phase("minibatch_update"):
+            self._update()
         self.iteration += 1
         with self.clock.phase("logging"):
             return self.metrics(learning_rate)
 
-    @torch.no_grad()
     def collect(self) -> None:
-        """Plays T steps. Actions and log-probabilities are recorded as sampled; the environment clips for itself."""
-        rollout = self.rollout
-        rollout.observations[0].copy_(rollout.observations[-1])
-        rollout.policy_versions.fill_(self.iteration)
-        for t in range(rollout.steps):
-            step = self.iteration * rollout.steps + t
-            with self.clock.phase("rollout_forward"):
-                parameters = self.policy.distribution(rollout.observations[t])  # (N, P)
-                drawn = (rollout.actions[t], rollout.log_probs[t], rollout.entropies[t])
-                sample(parameters, *drawn, step, self.run_seed)
-            with self.clock.phase("env_step"):
-                self.env.step(rollout.actions[t], rollout.step_output(t))
+        """T steps of N environments, as the policy samples."""
+        self.path.collect(self.rollout, self._iteration, self.clock)
 
-    @torch.no_grad()
     def advantages(self) -> None:
         """Values by the policy that collected, then GAE.
 
         Where only a time limit ended an episode, its last observation's value stands in for what would have followed.
         """
         rollout = self.rollout
-        values = self.policy.value(rollout.observations.flatten(0, 1))  # ((T + 1) * N,)
-        rollout.values.copy_(values.view_as(rollout.values))
-        cut = (rollout.truncated > rollout.terminated).flatten().nonzero().squeeze(-1)
-        if len(cut):
-            final = self.policy.value(rollout.final_observations.flatten(0, 1).index_select(0, cut))
-            rollout.final_values.view(-1).index_copy_(0, cut, final)
+        self.path.evaluate(rollout)
         gae(
             rollout.rewards,
             rollout.values,
@@ -125,79 +148,61 @@ class PPO:
             self.config.gamma,
             self.config.gae_lambda,
         )
-        if wrong := rollout.first_not_finite():
-            raise UserError(
-                f"iteration {self.iteration}: every value must be finite; found NaN or infinity in {wrong}. "
-                "Check the environment's numbers, or train with a smaller ppo.learning_rate"
-            )
 
-    def update(self, learning_rate: float) -> None:
+    def update(self) -> None:
         """Passes over the rollout in shuffled minibatches, one optimizer step each."""
-        config, rollout = self.config, self.rollout
-        observations = rollout.observations[:-1].flatten(0, 1)  # (T * N, D), a view
-        minibatches = self._order.split(len(self._grad_value))
-        number = 0
-        for epoch in range(config.update_epochs):
-            shuffle(self._order, self.iteration, epoch, self.run_seed)
-            for index in minibatches:
-                self.shift(rollout.advantages.view(-1), index, self._advantage_shift)
-                observation = observations.index_select(0, index)  # (B, D)
-                parameters = self.policy.distribution(observation)  # (B, P)
-                value = self.policy.value(observation)  # (B,)
-                gradient = self._loss(index, parameters.detach(), value.detach(), self._metrics[number])
-                # A scalar of the same gradient: handed to autograd, gradients make torch import sympy, which takes 2 s.
-                ((parameters * gradient).sum() + (value * self._grad_value).sum()).backward()
-                self.optimizer.step(learning_rate)
-                self._norms[number] = self.optimizer.norm[0]
+        rollout, number = self.rollout, 0
+        for epoch in range(self.config.update_epochs):
+            shuffle(self._order.view(-1), self._iteration, epoch, self.run_seed)
+            self.shift(rollout.advantages.view(-1), self._order, self._shifts)
+            for index, shift in zip(self._order, self._shifts, strict=True):
+                self.path.step(rollout, index, shift, self._metrics[number], self.optimizer, number)
                 number += 1
-        with torch.no_grad():  # the last minibatch, a random sample of the batch, seen by the finished policy
-            parameters = self.policy.distribution(observation)
-            self._loss(index, parameters, value.detach(), self._metrics_after)
+        # The last minibatch, a random sample of the batch, seen by the finished policy.
+        self.path.look_back(rollout, index, shift, self._metrics_after)
+        self.summarize()
 
-    def _loss(self, index: Tensor, parameters: Tensor, value: Tensor, metrics: Tensor) -> Tensor:
-        """The loss of the samples at `index`; returns its gradient by `parameters`, that by `value` is kept."""
-        config, rollout = self.config, self.rollout
-        gradient = torch.empty_like(parameters)
-        ppo_loss(
-            parameters,
-            value,
-            index,
-            rollout.actions.flatten(0, 1),
+    def summarize(self) -> None:
+        """The iteration's numbers: of the rollout, of the episodes that ended in it, means over its minibatches."""
+        rollout = self.rollout
+        summary(
+            rollout.observations.view(-1),
+            rollout.rewards.view(-1),
             rollout.log_probs.view(-1),
+            rollout.values.view(-1),
             rollout.advantages.view(-1),
             rollout.returns.view(-1),
-            self._advantage_shift,
-            gradient,
-            self._grad_value,
-            metrics,
-            clip_coef=config.clip_coef,
-            ent_coef=config.ent_coef,
-            vf_coef=config.vf_coef,
+            rollout.terminated.view(-1),
+            rollout.truncated.view(-1),
+            rollout.episode_returns.view(-1),
+            rollout.episode_lengths.view(-1),
+            self._metrics,
+            self.optimizer.norms,
+            self._sums,
+            self._numbers,
         )
-        return gradient
 
     def metrics(self, learning_rate: float) -> dict[str, float]:
-        """The iteration's numbers: means over its minibatches, and over the episodes that ended in it (NaN if none)."""
-        rollout = self.rollout
-        ended = (rollout.terminated | rollout.truncated).bool()
-        returns = rollout.episode_returns[ended].double()
-        means = self._metrics.double().mean(0).tolist()
-        metrics = {
-            "episode_return_mean": float(returns.mean()),
-            "episode_length_mean": float(rollout.episode_lengths[ended].double().mean()),
-            "episodes": float(len(returns)),
-            **dict(zip(METRICS, means, strict=True)),
-            "clip_fraction_after": float(self._metrics_after[METRICS.index("clip_fraction")]),
-            "explained_variance": _explained_variance(rollout.values[:-1], rollout.returns),
-            "grad_norm": float(self._norms.double().mean()),
-            "learning_rate": learning_rate,
-        }
-        if not math.isfinite(means[0]) or not math.isfinite(metrics["grad_norm"]):
+        """The iteration's numbers; those of episodes are NaN where none ended.
+
+        Raises:
+            UserError: a number is not finite.
+        """
+        numbers = dict(zip((*NUMBERS, *METRICS), self._numbers.tolist(), strict=True))
+        if numbers.pop("not_finite"):
             raise UserError(
-                f"iteration {self.iteration - 1}: loss and gradient must be finite; got policy loss {means[0]}, "
-                f"gradient norm {metrics['grad_norm']}. Train with a smaller ppo.learning_rate"
+                f"iteration {self.iteration - 1}: every value must be finite; found NaN or infinity in "
+                f"{self.rollout.first_not_finite()}. Check the environment's numbers, or train with a smaller "
+                "ppo.learning_rate"
             )
-        return metrics
+        if not math.isfinite(numbers["policy_loss"]) or not math.isfinite(numbers["grad_norm"]):
+            raise UserError(
+                f"iteration {self.iteration - 1}: loss and gradient must be finite; got policy loss "
+                f"{numbers['policy_loss']}, gradient norm {numbers['grad_norm']}. Train with a smaller "
+                "ppo.learning_rate"
+            )
+        after = float(self._metrics_after[METRICS.index("clip_fraction")])
+        return {**numbers, "clip_fraction_after": after, "learning_rate": learning_rate}
 
     def state(self) -> dict[str, Tensor]:
         """All that a later iteration depends on beside the parameters, by reference; `iteration` is the caller's."""
@@ -226,13 +231,6 @@ def _constant(initial: float, iteration: int, iterations: int) -> float:
     return initial
 
 
-def _as_it_is(advantage: Tensor, index: Tensor, shift: Tensor) -> None:
+def _as_it_is(advantage: Tensor, indices: Tensor, shifts: Tensor) -> None:
     """In the place of `advantage_shift`: advantages enter as they are."""
-    shift[0], shift[1] = 0.0, 1.0
-
-
-def _explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns): 1 is a perfect critic, 0 one that knows the mean. NaN if 0 / 0."""
-    target = returns.double()
-    variance = target.var(correction=0)
-    return float(1.0 - (target - values.double()).var(correction=0) / variance) if variance > 0 else math.nan
+    shifts.copy_(torch.tensor([0.0, 1.0]).expand_as(shifts))

@@ -22,22 +22,40 @@ class Clock:
 
     def __init__(self, device: "torch.device", elapsed: dict[str, float] | None = None) -> None:
         self._seconds = {name: (elapsed or {}).get(name, 0.0) for name in PHASES[:-1]}
-        self._begun = time.perf_counter() - (elapsed or {}).get("wall", 0.0)
+        self._elapsed = (elapsed or {}).get("wall", 0.0)
+        self._within = 0.0  # seconds of the phases within the present one
         self._finish: Callable[[], None] = lambda: None
         if device.type == "cuda":
             import torch  # the report reads the phases' names, and needs none of torch
 
             self._finish = torch.cuda.synchronize
+        self.begin()
+
+    def begin(self) -> None:
+        """The wall runs from here: what was prepared before (compiling, recording) is not part of it."""
+        self._begun = time.perf_counter() - self._elapsed
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Times a block as part of phase `name`; phases do not nest."""
-        begun = time.perf_counter()
+        """Times a block as part of phase `name`; what a phase within it takes is not counted twice."""
+        begun, outer, self._within = time.perf_counter(), self._within, 0.0
+        self._present = begun
         try:
             yield
         finally:
             self._finish()
-            self._seconds[name] += time.perf_counter() - begun
+            seconds = time.perf_counter() - begun
+            self._seconds[name] += seconds - self._within
+            self._within = outer + seconds
+
+    def present(self) -> float:
+        """Seconds since the present phase began."""
+        return time.perf_counter() - self._present
+
+    def attribute(self, name: str, seconds: float) -> None:
+        """Counts seconds of the present phase as those of phase `name`."""
+        self._seconds[name] += seconds
+        self._within += seconds
 
     @property
     def wall(self) -> float:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 LINE_SECONDS = 5.0
+BAR_SECONDS = 0.1
 
 
 class TrainingProgress:
@@ -17,13 +18,14 @@ class TrainingProgress:
         title: in front of the bar.
         total: environment steps of the whole training.
         done: steps that an interrupted training had taken already.
+        console: where it is shown; the terminal, if none is given.
     """
 
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
-        self._console = Console()
+    def __init__(self, title: str, total: int, done: int = 0, console: Console | None = None) -> None:
+        self._console = console or Console()
         self._title, self._total, self._begun_at, self._begun = title, total, done, time.perf_counter()
         self._return = math.nan
-        self._last_line = self._begun
+        self._last_line = self._last_bar = self._begun
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -46,6 +48,9 @@ class TrainingProgress:
         """After an iteration: `episode_return` is NaN where no episode ended in it."""
         now = time.perf_counter()
         self._return = self._return if math.isnan(episode_return) else episode_return
+        if now - self._last_bar < BAR_SECONDS and step < self._total:
+            return
+        self._last_bar = now
         rate = (step - self._begun_at) / max(now - self._begun, 1e-9)
         shown = "no episode ended yet" if math.isnan(self._return) else f"return {self._return:.1f}"
         text = f"{step:,}/{self._total:,} steps  {rate:,.0f} steps/s  {shown}"

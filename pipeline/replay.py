@@ -6,6 +6,7 @@ bit by bit; a training episode begins as the training saw it, and is played by t
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,15 +16,15 @@ from rich.console import Console
 from torch import Tensor
 
 import envs
-from envs.spec import Discrete, EnvSpec
+from envs.spec import EnvSpec
 from envs.vector import StepOutput, empty_output
 from kernels import compiler
 from kernels.episode_seeds import episode_seeds
 from kernels.errors import UserError
-from pipeline import checkpoint, files, seeds
+from pipeline import checkpoint, evaluation, files, seeds
 from pipeline import config as configuration
-from pipeline.config import Config, PolicyConfig
-from pipeline.policy import Policy, build, empty_action, mode, sample
+from pipeline.config import Config
+from pipeline.policy import Policy, empty_action, mode, sample, several
 
 
 class Step(NamedTuple):
@@ -51,7 +52,7 @@ def run(config: Config) -> None:
     spec = envs.spec(config.env.name, config.env.max_episode_steps)
     checkpoint.expect_environment(loaded.manifest, spec)
     run_seed = int(loaded.manifest["config"]["seed"])
-    policy, flat = build(spec, PolicyConfig(**loaded.manifest["config"]["policy"]), run_seed, device)
+    policy, flat = evaluation.initial_policy(loaded.manifest, spec, device)
     flat.parameters.copy_(loaded.tensors["parameters"])
 
     listed, row = episode_list(config, run_seed, loaded.tensors)
@@ -109,6 +110,7 @@ def play(policy: Policy, spec: EnvSpec, listed: Tensor, row: int, deterministic:
     """
     count, device = len(listed), listed.device
     env, batch = envs.make(spec, 1, 0, device), torch.zeros(count, spec.observation_size, device=device)
+    sizes = several(spec)
     actions, unused = empty_action(spec, (count,), device), torch.empty(2, count, device=device)
     observation = torch.empty(1, spec.observation_size, device=device)
     env.reset(observation, listed[row : row + 1])
@@ -117,9 +119,9 @@ def play(policy: Policy, spec: EnvSpec, listed: Tensor, row: int, deterministic:
         batch[row] = observation[0]
         parameters = policy.distribution(batch)
         if deterministic:
-            mode(parameters, actions)
+            mode(parameters, actions, sizes)
         else:
-            sample(parameters, actions, unused[0], unused[1], step, sampling_key)
+            sample(parameters, actions, unused[0], unused[1], step, sampling_key, sizes)
         action, out = actions[row : row + 1].clone(), empty_output(spec, 1, device)
         env.step(action, out)
         yield Step(observation[0], action[0], out)
@@ -132,7 +134,7 @@ def episode_csv(spec: EnvSpec, steps: list[Step]) -> str:
     """One row a step: its number from 1, what was seen, done and earned; the last row, what the last step led to."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    many = 1 if isinstance(spec.action, Discrete) else len(spec.action.low)
+    many = math.prod(spec.action_shape)
     names = ["action"] if many == 1 else [f"action_{k}" for k in range(many)]
     writer.writerow(["step", *(f"observation_{k}" for k in range(spec.observation_size)), *names, "reward"])
     for number, (observation, action, out) in enumerate(steps, start=1):

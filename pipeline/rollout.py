@@ -34,6 +34,14 @@ class Rollout:
         self.episode_lengths = torch.zeros(shape, dtype=torch.int32, device=device)
         self.policy_versions = torch.zeros(shape, dtype=torch.int32, device=device)
         self.advantages, self.returns = floats(*shape), floats(*shape)
+        # Views of the samples in one row, (T * N, ...): what was seen, and what the loss reads beside it.
+        self.seen = self.observations[:-1].flatten(0, 1)
+        self.recorded = (
+            self.actions.flatten(0, 1),
+            self.log_probs.flatten(),
+            self.advantages.flatten(),
+            self.returns.flatten(),
+        )
 
     def step_output(self, t: int) -> StepOutput:
         """Where the environment writes step t: views of this buffer, no copies."""

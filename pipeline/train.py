@@ -24,28 +24,19 @@ from kernels import compiler
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
 from pipeline import config as configuration
+from pipeline.assembly import assemble
 from pipeline.config import Config
-from pipeline.optimizer import Adam
-from pipeline.policy import FlatParameters, build
+from pipeline.log import Log
+from pipeline.policy import FlatParameters
 from pipeline.ppo import PPO
 from pipeline.profile import Clock
 from pipeline.progress import TrainingProgress
 
 PARTIAL_SECONDS = 10.0
-PATH = "general"  # torch's autograd for the network, kernels for everything else
 CURVE = (
     "step", "episode_return_mean", "approx_kl", "clip_fraction", "value_loss", "policy_loss", "entropy",
     "explained_variance", "grad_norm", "learning_rate", "clip_fraction_after", "episode_length_mean", "episodes",
 )  # fmt: skip
-
-
-@dataclasses.dataclass
-class Log:
-    """What a training has written down so far; it travels in the partial checkpoint."""
-
-    curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    timing: list[tuple[int, float]] = dataclasses.field(default_factory=list)
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 def run(config: Config) -> None:
@@ -65,17 +56,15 @@ def run(config: Config) -> None:
     partial = out / partial_name({**identity, "sources_sha256": provenance.sources_sha256()})
     facts = provenance.collect(str(device))
 
-    policy, flat = build(spec, config.policy, config.seed, device)
-    initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
-    env = envs.make(spec, config.ppo.num_envs, config.seed, device)
-    optimizer = Adam(flat, config.ppo.max_grad_norm)
     log, tensors, iteration = _read_partial(partial)
     clock = Clock(device, log.seconds)
-    ppo = PPO(config.ppo, env, policy, optimizer, config.seed, clock)
+    training = assemble(config, spec, device, clock)
+    ppo, flat = training.ppo, training.flat
+    initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
     if tensors:
         flat.parameters.copy_(tensors["parameters"])
         ppo.load_state(tensors, iteration)
-    _announce(config, ppo, device)
+    _announce(config, ppo, f"{training.path} on {device}")
 
     try:
         with tracking.start(config, facts) as row:
@@ -87,8 +76,8 @@ def run(config: Config) -> None:
                 "config": configuration.decisive(config),
                 **identity,
                 "env_spec": spec.fields(),
-                "seeds": seeds.closed_form(config.seed, env.state()["episode_index"]),
-                "path": PATH,
+                "seeds": seeds.closed_form(config.seed, ppo.env.state()["episode_index"]),
+                "path": ppo.path.name,
                 "parent": None,
             }
             seconds = clock.seconds()
@@ -127,22 +116,18 @@ def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partia
     title = f"{ppo.env.spec.name} seed {ppo.run_seed}"
     with TrainingProgress(title, ppo.iterations * ppo.config.batch_size, ppo.steps) as progress:
         while not ppo.finished:
-            metrics = ppo.iterate()
-            with ppo.clock.phase("logging"):
-                log.curve.append({"step": ppo.steps, **metrics})
-                log.timing.append((ppo.steps, ppo.clock.wall))
-                row.curve(ppo.steps, {**metrics, "wall_s": ppo.clock.wall})
-                progress.update(ppo.steps, metrics["episode_return_mean"])
-                if time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
+            log.iteration(ppo, ppo.iterate(), row, progress)
+            if time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
+                with ppo.clock.phase("logging"):
                     saved = time.perf_counter()
                     _write_partial(partial, ppo, flat, log)
 
 
-def _announce(config: Config, ppo: PPO, device: torch.device) -> None:
+def _announce(config: Config, ppo: PPO, path: str) -> None:
     steps, wanted = ppo.iterations * config.ppo.batch_size, config.ppo.total_steps
     rounding = f" (whole iterations of {wanted:,})" if steps != wanted else ""
     start = f", going on from step {ppo.steps:,}" if ppo.iteration else ""
-    text = f"train: {config.env.name}, seed {config.seed}, {PATH} path on {device}, {steps:,} steps{rounding}{start}"
+    text = f"train: {config.env.name}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
     Console().print(text, highlight=False, soft_wrap=True)
 
 

@@ -6,6 +6,7 @@ with, float32 the plain implementation whose error is the measure of the kernel'
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def advantage_shift(advantage: Array, index: Array) -> tuple[Array]:
     return (np.array([a.mean(), 1 / (a.std(ddof=1) + a.dtype.type(1e-8))], a.dtype),)
 
 
-def ppo_loss(
+def ppo_terms(
     parameters: Array,
     value: Array,
     index: Array,
@@ -135,17 +136,25 @@ def ppo_loss(
     clip_coef: float,
     ent_coef: float,
     vf_coef: float,
-) -> tuple[Array, Array, Array]:
-    """The loss' gradient by parameters and value, and the five metrics (Schulman et al., arXiv:1707.06347, eq. 7)."""
+    choices: tuple[int, ...] = (),
+) -> tuple[Array, Array, list[Array]]:
+    """The loss' gradient by parameters and value, and each sample's five metrics (Schulman et al., arXiv:1707.06347).
+
+    Several choices, each of so many actions: their log-probabilities and entropies are summed.
+    """
     action, old_log_prob, returns = action[index], old_log_prob[index], returns[index]
     a = (advantage[index] - shift[0]) * shift[1]
     samples = parameters.dtype.type(len(value))
-    if action.ndim == 1:
-        log_probs, entropy = categorical(parameters)
-        probs, taken = np.exp(log_probs), np.arange(parameters.shape[1]) == action[:, None]
-        log_prob = log_probs[taken]
-        log_prob_gradient = taken.astype(parameters.dtype) - probs
-        entropy_gradient = -probs * (log_probs + entropy[:, None])
+    if not np.issubdtype(action.dtype, np.floating):
+        log_prob = entropy = np.zeros_like(value)
+        by_logits = []
+        each = np.split(parameters, np.cumsum(choices)[:-1], axis=-1) if choices else [parameters]
+        for logits, chosen in zip(each, action.reshape(len(action), -1).T, strict=True):
+            log_probs, h = categorical(logits)
+            probs, taken = np.exp(log_probs), np.arange(logits.shape[1]) == chosen[:, None]
+            log_prob, entropy = log_prob + log_probs[taken], entropy + h
+            by_logits.append((taken.astype(parameters.dtype) - probs, -probs * (log_probs + h[:, None])))
+        log_prob_gradient, entropy_gradient = (np.concatenate(g, axis=-1) for g in zip(*by_logits, strict=True))
     else:
         log_prob, entropy = gaussian(parameters, action)
         mean, log_std = np.split(parameters, 2, axis=-1)
@@ -158,14 +167,139 @@ def ppo_loss(
     by_log_prob = np.where(clipped < surrogate, 0, -surrogate) / samples
     grad_parameters = by_log_prob[:, None] * log_prob_gradient - ent_coef * entropy_gradient / samples
     grad_value = vf_coef * (value - returns) / samples
-    metrics = [
-        -np.minimum(surrogate, clipped).mean(),
-        ((value - returns) ** 2).mean() / 2,
-        entropy.mean(),
-        ((ratio - 1) - log_ratio).mean(),
-        (np.abs(ratio - 1) > clip_coef).astype(parameters.dtype).mean(),
+    return (
+        grad_parameters,
+        grad_value,
+        [
+            -np.minimum(surrogate, clipped),
+            (value - returns) ** 2 / 2,
+            entropy,
+            (ratio - 1) - log_ratio,
+            (np.abs(ratio - 1) > clip_coef).astype(parameters.dtype),
+        ],
+    )
+
+
+def ppo_loss(*arguments: Any) -> tuple[Array, Array, Array]:
+    """The loss' gradient by parameters and value, and the five metrics: means of what `ppo_terms` gives."""
+    grad_parameters, grad_value, terms = ppo_terms(*arguments)
+    return grad_parameters, grad_value, np.array([term.mean() for term in terms], grad_value.dtype)
+
+
+def mlp_towers(mlp: Any) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+    """The layers of the actor and of the critic, heads included: offset, rows (the last one is the bias), columns.
+
+    `mlp` has the attributes of kernels.mlp.MLP; a shared trunk stands in both.
+    """
+    widths, depth = [mlp.observation, *mlp.hidden], len(mlp.hidden)
+    trunk = [(inputs + 1, outputs) for inputs, outputs in pairwise(widths)]
+    outputs = int(np.sum(mlp.actions))
+    critic = [*mlp.offsets[:depth], mlp.offsets[depth + 1]] if mlp.shared else mlp.offsets[depth + 1 : 2 * depth + 2]
+    actor_layers, critic_layers = ([*trunk, (widths[-1] + 1, width)] for width in (outputs, 1))
+    return (
+        [(offset, *shape) for offset, shape in zip(mlp.offsets[: depth + 1], actor_layers, strict=True)],
+        [(offset, *shape) for offset, shape in zip(critic, critic_layers, strict=True)],
+    )
+
+
+def matrix(flat: Array, place: tuple[int, int, int]) -> Array:
+    offset, rows, columns = place
+    return flat[offset : offset + rows * columns].reshape(rows, columns)
+
+
+def mlp_forward(flat: Array, observation: Array, tower: list[tuple[int, int, int]], relu: bool) -> list[Array]:
+    """What each layer of a tower reads, and last its outputs. Sums begin at the bias and run over the inputs."""
+    x = [observation]
+    for place in tower:
+        weight = matrix(flat, place)
+        y = np.broadcast_to(weight[-1], (len(observation), weight.shape[1]))
+        for inputs, row in zip(x[-1].T, weight[:-1], strict=True):
+            y = y + inputs[:, None] * row
+        x.append(y if place == tower[-1] else np.maximum(y, 0) if relu else np.tanh(y))
+    return x
+
+
+def mlp_values(flat: Array, observation: Array, mlp: Any) -> Array:
+    return mlp_forward(flat, observation, mlp_towers(mlp)[1], mlp.relu)[-1][:, 0]
+
+
+def mlp_distribution(flat: Array, observation: Array, mlp: Any) -> Array:
+    """Logits, or means and log standard deviations within their bounds."""
+    outputs = mlp_forward(flat, observation, mlp_towers(mlp)[0], mlp.relu)[-1]
+    if mlp.discrete:
+        return outputs
+    log_std = np.clip(flat[mlp.offsets[-1] :][: mlp.actions], *map(flat.dtype.type, mlp.log_std_range))
+    return np.concatenate([outputs, np.broadcast_to(log_std, outputs.shape)], axis=-1)
+
+
+def mlp_gradient(
+    flat: Array,
+    observation: Array,
+    index: Array,
+    action: Array,
+    old_log_prob: Array,
+    advantage: Array,
+    returns: Array,
+    shift: Array,
+    mlp: Any,
+    clip_coef: float,
+    ent_coef: float,
+    vf_coef: float,
+) -> tuple[Array, Array]:
+    """The PPO loss' gradient by the flat parameters (zero beside them), and the metrics.
+
+    Sums run over the samples in their order: a plain float32 sum of that kind is what the kernel's is measured by.
+    """
+    seen, several = observation[index], mlp.actions if isinstance(mlp.actions, tuple) else ()
+    parameters, value = mlp_distribution(flat, seen, mlp), mlp_values(flat, seen, mlp)
+    recorded, coefficients = (action, old_log_prob, advantage, returns, shift), (clip_coef, ent_coef, vf_coef)
+    by_parameters, by_value, terms = ppo_terms(parameters, value, index, *recorded, *coefficients, several)
+    gradient, outputs = np.zeros_like(flat), int(np.sum(mlp.actions))
+    for tower, by_output in zip(mlp_towers(mlp), (by_parameters[:, :outputs], by_value[:, None]), strict=True):
+        x, delta = mlp_forward(flat, seen, tower, mlp.relu), by_output
+        for place, inputs in zip(reversed(tower), reversed(x[:-1]), strict=True):
+            of_place = matrix(gradient, place)
+            for sample, error in zip(inputs, delta, strict=True):
+                of_place += np.outer(np.append(sample, flat.dtype.type(1)), error)
+            slope = (inputs > 0).astype(flat.dtype) if mlp.relu else 1 - inputs * inputs
+            delta = delta @ matrix(flat, place)[:-1].T * slope
+    if not mlp.discrete:
+        low, high = mlp.log_std_range
+        log_std = flat[mlp.offsets[-1] :][:outputs]
+        within = (low <= log_std) & (log_std <= high)
+        gradient[mlp.offsets[-1] :][:outputs] = np.cumsum(by_parameters[:, outputs:], axis=0)[-1] * within
+    return gradient, np.array([np.cumsum(term)[-1] for term in terms], flat.dtype) / flat.dtype.type(len(index))
+
+
+def summary(
+    observation: Array,
+    reward: Array,
+    log_prob: Array,
+    value: Array,
+    advantage: Array,
+    target: Array,
+    terminated: Array,
+    truncated: Array,
+    episode_return: Array,
+    episode_length: Array,
+    metrics: Array,
+    norms: Array,
+) -> list[float]:
+    """An iteration's numbers in float64: NaN where there is nothing to divide by."""
+    ended = (terminated | truncated).astype(bool)
+    target, error = (x.astype(np.float64) for x in (target, target.astype(np.float64) - value[: len(target)]))
+    not_finite = sum(int((~np.isfinite(x)).sum()) for x in (observation, reward, log_prob, value, advantage))
+    returns, lengths = (x[ended].astype(np.float64) for x in (episode_return, episode_length))
+    constant = np.ptp(target) == 0
+    return [
+        float(ended.sum()),
+        returns.mean() if ended.any() else np.nan,
+        lengths.mean() if ended.any() else np.nan,
+        np.nan if constant else 1 - error.var() / target.var(),
+        float(not_finite),
+        norms.astype(np.float64).mean(),
+        *metrics.astype(np.float64).mean(axis=0),
     ]
-    return grad_parameters, grad_value, np.array(metrics, parameters.dtype)
 
 
 def global_norm(gradient: Array, max_norm: float) -> tuple[Array, Array]:
@@ -202,11 +336,11 @@ def orthogonal(inputs: int, outputs: int, gain: float, layer: int, run_seed: int
     return dtype(gain) * (q if inputs >= outputs else q.T)
 
 
-def shuffle(n: int, update: int, epoch: int, run_seed: int) -> list[int]:
+def shuffle(n: int, iteration: int, epoch: int, run_seed: int) -> list[int]:
     """A Feistel network over the smallest power of two that holds n, walked until it lands below n."""
     bits = max(2, (n - 1).bit_length())
     rounds = min(32, 8 + 48 // bits)
-    keys = philox(counters(range(epoch * 8, epoch * 8 + 8), update, SHUFFLE, 0), run_seed).reshape(-1).tolist()
+    keys = philox(counters(range(epoch * 8, epoch * 8 + 8), iteration, SHUFFLE, 0), run_seed).reshape(-1).tolist()
 
     def mixed(x: int, key: int) -> int:
         x = (x ^ key) * 0x9E3779B1 & WORD
@@ -229,3 +363,36 @@ def shuffle(n: int, update: int, epoch: int, run_seed: int) -> list[int]:
         return x
 
     return [landed(i) for i in range(n)]
+
+
+def newton_schulz(matrix: Array, rounds: int = 5) -> Array:
+    """The quintic iteration of Muon (Jordan et al., 2024), from a Frobenius norm of 1; the matrix as it stands."""
+    dtype = matrix.dtype.type
+    x = matrix / (np.sqrt((matrix * matrix).sum()) + dtype(1e-7))
+    for _ in range(rounds):
+        gram = x.T @ x
+        x = dtype(3.4445) * x + x @ (dtype(-4.7750) * gram + dtype(2.0315) * gram @ gram)
+    return x
+
+
+def muon(
+    parameters: Array,
+    gradient: Array,
+    scale: Array,
+    momentum: Array,
+    offset: Array,
+    schedule: Array,
+    inputs: int,
+    outputs: int,
+    beta: float,
+) -> tuple[Array, Array]:
+    """Parameters and momentum after a step on the matrices at `offset`; its length from arXiv:2502.16982, eq. 4."""
+    parameters, momentum = parameters.copy(), momentum.copy()
+    for begin in offset:
+        own = slice(begin, begin + inputs * outputs)
+        g = gradient[own] * scale
+        momentum[own] = beta * momentum[own] + (1 - beta) * g
+        looked_ahead = (beta * momentum[own] + (1 - beta) * g).reshape(inputs, outputs)
+        length = parameters.dtype.type(0.2) * np.sqrt(parameters.dtype.type(max(inputs, outputs)))
+        parameters[own] -= schedule[0] * length * newton_schulz(looked_ahead).reshape(-1)
+    return parameters, momentum

@@ -150,9 +150,14 @@ MISTAKES = [
     ("policy.hidden=[64,a]", "policy.hidden: wanted a list of widths", "'a'"),
     ("policy.hidden=64", "policy.hidden: wanted a list of widths", "got 64"),
     ("policy.activation=tan", "policy.activation: wanted one of tanh", "Nearest: tanh"),
+    ("policy.shared=1", "policy.shared: wanted true or false", "got 1"),
+    ("policy.shard=true", "got 'policy.shard'", "Nearest: policy.shared"),
     ("experiment=quik", "experiment: wanted one of quick", "Nearest: quick"),
     ("+experiment=quick", "experiment", "experiment: quick"),
     ("device=gpu", "device: wanted one of auto, cpu, cuda", "'gpu'"),
+    ("device.fused=maybe", "device.fused: wanted true or false", "'maybe'"),
+    ("device.fused=null", "device.fused: wanted true or false", "null"),
+    ("device.fuse=false", "got 'device.fuse'", "Nearest: device.fused"),
     ("device.threads=-1", "device.threads: wanted a whole number of at least 0", "got -1"),
     ("evaluate.split=test", "evaluate.split: wanted one of held_out, selection", "'test'"),
     ("evaluate.split=train", "evaluate.split: wanted one of held_out, selection", "'train'"),
@@ -243,7 +248,10 @@ def test_the_hash_leaves_out_what_changes_no_training(base: config.Config, overr
     assert config.sha256(config.load(["device=cpu", override])) == config.sha256(base)
 
 
-@pytest.mark.parametrize("key", [key for key in config.KEYS if key.split(".")[0] in ("env", "policy", "ppo", "seed")])
+DECISIVE = [key for key in config.KEYS if key.split(".")[0] in ("env", "policy", "ppo", "seed")] + ["device.fused"]
+
+
+@pytest.mark.parametrize("key", DECISIVE)
 def test_the_hash_changes_with_every_key_that_training_reads(base: config.Config, key: str) -> None:
     content = config.to_dict(base)
     section, _, name = key.partition(".")
@@ -251,7 +259,7 @@ def test_the_hash_changes_with_every_key_that_training_reads(base: config.Config
         return
     holder = content[section] if name else content
     name = name or section
-    other = {"cartpole": "pendulum", "tanh": "relu"}
+    other = {"cartpole": "pendulum", "tanh": "relu", "adam": "muon"}
     old = holder[name]
     if isinstance(old, bool):
         holder[name] = not old

@@ -20,6 +20,7 @@ from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, train
 from pipeline import evaluate as product
 from pipeline.config import Config
+from pipeline.mlp import FusedPolicy
 from pipeline.policy import ActorCritic, Policy, build, empty_action, mode, sample
 
 CPU = torch.device("cpu")
@@ -32,13 +33,15 @@ WRITTEN = ("episodes.csv", "metrics.json")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A short training of each environment, enough to tell its policy from the initial one."""
+    """A short training of each environment, enough to tell its policy from the initial one; one by the general path."""
     folder = tmp_path_factory.mktemp("trained")
+    overrides = ("ppo.total_steps=1024", "ppo.learning_rate=0.01")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "CHECKOUT", folder)
         for name in NAMES:
-            train.run(configuration(name, folder / name, "ppo.total_steps=1024", "ppo.learning_rate=0.01"))
-    return {name: folder / name for name in NAMES}
+            train.run(configuration(name, folder / name, *overrides))
+        train.run(configuration("pendulum", folder / "general", *overrides, "device.fused=false"))
+    return {name: folder / name for name in (*NAMES, "general")}
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +79,12 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def policies(folder: Path, name: str) -> dict[str, ActorCritic]:
+def policies(folder: Path, name: str) -> dict[str, Policy]:
     loaded = checkpoint.load(folder)
-    config = configuration(name, folder)
-    initial, _ = build(envs.spec(name, LIMIT), config.policy, 1, CPU)
-    final, flat = build(envs.spec(name, LIMIT), config.policy, 1, CPU)
+    initial, _ = evaluation.initial_policy(loaded.manifest, envs.spec(name, LIMIT), CPU)
+    final, flat = evaluation.initial_policy(loaded.manifest, envs.spec(name, LIMIT), CPU)
     flat.parameters.copy_(loaded.tensors["parameters"])
+    assert isinstance(final, FusedPolicy if loaded.manifest["path"] == "fused" else ActorCritic)
     return {"initial": initial, "final": final}
 
 
@@ -129,6 +132,11 @@ def check_replay(module: ModuleType, folder: Path, name: str, deterministic: boo
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_equals_one_episode_at_a_time(trained: dict[str, Path], name: str, deterministic: bool) -> None:
     check_replay(evaluation, trained[name], name, deterministic)
+
+
+@pytest.mark.parametrize("deterministic", [True, False], ids=["greedy", "sampled"])
+def test_so_it_does_on_the_general_path(trained: dict[str, Path], deterministic: bool) -> None:
+    check_replay(evaluation, trained["general"], "pendulum", deterministic)
 
 
 class Brake(nn.Module):
@@ -182,9 +190,10 @@ def test_planted_47(pair: Pair) -> None:
         ("pendulum", True, ("        if deterministic:", "        if not deterministic:")),
         ("pendulum", False, ("sample(parameters, action, unused[0], unused[1], step, sampling_key)",
                              "sample(parameters, action, unused[0], unused[1], 0, sampling_key)")),
-        ("cartpole", True, ("terminated[ended] = out.terminated[ended].bool()", "terminated[ended] = True")),
+        ("pendulum", True, ("terminated[ended] = out.terminated[ended].bool()", "terminated[ended] = True")),
+        ("cartpole", True, ("terminated[ended] = out.terminated[ended].bool()", "terminated[ended] = False")),
     ],
-    ids=["sampled for greedy", "one draw for all steps", "every end a death"],
+    ids=["sampled for greedy", "one draw for all steps", "every end a death", "no end a death"],
 )  # fmt: skip
 def test_planted_play(trained: dict[str, Path], name: str, deterministic: bool, pair: Pair) -> None:
     with pytest.raises(AssertionError):
@@ -204,8 +213,9 @@ def check_compare(module: ModuleType, folder: Path) -> None:
     assert not torch.equal(played["initial"].returns, played["final"].returns)
 
 
-def test_initial_and_final_policy_play_the_same_list(trained: dict[str, Path]) -> None:
-    check_compare(evaluation, trained["pendulum"])
+@pytest.mark.parametrize("name", ["pendulum", "general"])
+def test_initial_and_final_policy_play_the_same_list(trained: dict[str, Path], name: str) -> None:
+    check_compare(evaluation, trained[name])
 
 
 @pytest.mark.parametrize(

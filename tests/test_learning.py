@@ -26,22 +26,26 @@ def selection_returns(seed: int, folder: Path, *overrides: str) -> tuple[float, 
     return metrics["initial_return_mean"], metrics["return_mean"]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_cartpole(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# Untrained, seed 4's policy stays up for 117 steps and seed 8's for all 500.
+@pytest.mark.parametrize(
+    ("seed", "path"),
+    [*((seed, "fused=true") for seed in (1, 2, 3, 5, 6, 7, 9, 10)), (1, "fused=false"), (2, "fused=false")],
+)
+def test_cartpole(seed: int, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
-    before, after = selection_returns(seed, tmp_path, *BUDGET)
+    before, after = selection_returns(seed, tmp_path, *BUDGET, f"device.{path}")
     assert before < 100
     assert after >= 475
 
 
-# Acrobot's first policy of seed 1 happens to swing up; on seeds 2 and 3 chance meets the car's goal early.
-@pytest.mark.parametrize("seed", [2, 3])
+# With fewer steps it is chance that some seeds are there; of ten seeds all were. Acrobot's seed 1 swings up untrained.
+@pytest.mark.parametrize("seed", [2, 3, 5, 6])
 @pytest.mark.parametrize(
     ("name", "steps", "bar"),
     [
-        ("acrobot", 65536, -150),  # from -500
-        ("mountain_car_continuous", 98304, 50),  # from 0, which standing still earns
-        ("pendulum", 81920, -600),  # from -1300
+        ("acrobot", 131072, -100),  # from -500
+        ("mountain_car_continuous", 196608, 50),  # from 0, which standing still earns
+        ("pendulum", 81920, -300),  # from -1300
     ],
 )
 def test_a_part_of_a_training(

@@ -23,10 +23,10 @@ from typing import Any
 import pytest
 import torch
 from test_report import change_json, change_text, set_cell, write_artifacts
-from training import SMALL, small
+from training import SMALL, plant_in_kernel, small
 
 from envs.vector import NativeVectorEnv, StepOutput
-from kernels import compiler
+from kernels import compiler, mlp
 from pipeline import compose, config, provenance, tracking, train
 
 Arrange = Callable[[Path, pytest.MonkeyPatch], Any]
@@ -230,8 +230,10 @@ MACHINE = [
 ENVIRONMENTS = [
     Mistake("too few steps to see an end", "validate", "validate.steps=9 out=new", r"validate\.steps must be at least 10, to reach an end; got 9"),
     Mistake("more environments than fit", "validate", "validate.num_envs=1000000000000 out=new", MEMORY),
-    Mistake("an environment that answers NaN", "train", "out=new", r"iteration 0: every value must be finite; found NaN or infinity in rewards of environment 2 at step .*",
+    Mistake("an environment that answers NaN", "train", "device.fused=false out=new", r"iteration 0: every value must be finite; found NaN or infinity in rewards of environment 2 at step .*",
             lambda folder, patch: patch.setattr("envs.make", broken(float("nan")))),
+    Mistake("an environment that answers NaN, on the fast path", "train", "out=new", r"iteration 0: every value must be finite; found NaN or infinity in rewards of environment 2 at step .*",
+            lambda folder, patch: plant_in_kernel(patch, folder.parent, mlp.ROLLOUT["one"], "reward[i] = r;", "reward[i] = n == 2 ? as_float(0x7fc00000u) : r;")),
     Mistake("an environment out of bounds", "validate", "validate.steps=20 validate.num_envs=4 out=new", r"metadata of cartpole: environment 2, step 1, reward: wanted within .*; got 7\.0.*",
             lambda folder, patch: patch.setattr("envs.make", broken(7.0))),
 ]  # fmt: skip

@@ -20,28 +20,48 @@ NAMES = envs.names()
 
 
 def build(
-    module: ModuleType = product, name: str = "cartpole", seed: int = 3, activation: str = "tanh", log_std: float = 0.0
+    module: ModuleType = product,
+    name: str = "cartpole",
+    seed: int = 3,
+    activation: str = "tanh",
+    log_std: float = 0.0,
+    shared: bool = False,
 ) -> tuple[product.ActorCritic, product.FlatParameters]:
-    config = PolicyConfig(hidden=HIDDEN, activation=activation, log_std_init=log_std)
+    config = PolicyConfig(hidden=HIDDEN, activation=activation, shared=shared, log_std_init=log_std)
     policy, flat = module.build(envs.spec(name), config, seed, CPU)
     return policy, flat
 
 
+def linear(tower: nn.Sequential) -> list[nn.Linear]:
+    return [layer for layer in tower if isinstance(layer, nn.Linear)]
+
+
 def towers(policy: product.ActorCritic) -> list[list[nn.Linear]]:
-    return [[layer for layer in tower if isinstance(layer, nn.Linear)] for tower in (policy.actor, policy.critic)]
+    """From the observation to the actor's outputs, and to the value; a shared trunk's layers are in both."""
+    return [linear(policy.trunk) + linear(tower) for tower in (policy.actor, policy.critic)]
 
 
-def check_layout(module: ModuleType, name: str) -> None:
-    policy, flat = build(module, name)
+def in_order(policy: product.ActorCritic) -> list[nn.Linear]:
+    """Every layer once: a trunk's, the actor's, the critic's."""
+    return [layer for tower in (policy.trunk, policy.actor, policy.critic) for layer in linear(tower)]
+
+
+def check_layout(module: ModuleType, name: str, shared: bool = False) -> None:
+    policy, flat = build(module, name, shared=shared)
+    assert len(in_order(policy)) == (4 if shared else 6)
+    assert policy.layers() == in_order(policy)
+    begins = [flat.places[layer.weight] for layer in policy.layers()]
+    assert begins == sorted(begins)
     for buffer, pick in ((flat.parameters, lambda p: p.data), (flat.gradients, lambda p: p.grad)):
         assert buffer.data_ptr() % 64 == 0
         buffer.zero_()
         unclaimed = torch.ones_like(buffer)
         size = 0
-        groups = [[layer.weight, layer.bias] for tower in towers(policy) for layer in tower]
+        groups = [[layer.weight, layer.bias] for layer in in_order(policy)]
         for group in groups if policy.log_std is None else [*groups, [policy.log_std]]:
             begin = (pick(group[0]).data_ptr() - buffer.data_ptr()) // 4
             assert begin % 16 == 0
+            assert begin == flat.places[group[0]]
             for number, parameter in enumerate(group):
                 rows = (
                     pick(parameter).t() if parameter.dim() == 2 else pick(parameter)
@@ -58,9 +78,10 @@ def check_layout(module: ModuleType, name: str) -> None:
         assert size == sum(p.numel() for p in policy.parameters()) == int((1 - unclaimed).sum())
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
 @pytest.mark.parametrize("name", NAMES)
-def test_layers_lie_input_major_on_cache_lines(name: str) -> None:
-    check_layout(product, name)
+def test_layers_lie_input_major_on_cache_lines(name: str, shared: bool) -> None:
+    check_layout(product, name, shared)
 
 
 @pytest.mark.parametrize(
@@ -72,18 +93,22 @@ def test_layers_lie_input_major_on_cache_lines(name: str) -> None:
         ("parameter.data, parameter.grad = own, _view(self.gradients, begin, parameter, transposed)",
          "parameter.data, parameter.grad = own, torch.zeros_like(own)"),
         ("parameter.data, parameter.grad = own,", "parameter.data, parameter.grad = own.clone(),"),
+        ("{parameter: begin for", "{parameter: begin + 16 for"),
+        ("(_hidden, _nothing) if config.shared else (_nothing, _hidden)", "(_nothing, _hidden)"),
     ],
-    ids=["no alignment", "output-major", "bias apart", "gradients elsewhere", "parameters elsewhere"],
+    ids=["no alignment", "output-major", "bias apart", "gradients elsewhere", "parameters elsewhere", "other places",
+         "never shared"],
 )  # fmt: skip
 def test_planted_layout(pair: Pair) -> None:
     with pytest.raises((AssertionError, ValueError)):  # a kernel refuses output-major weights by itself
-        check_layout(faulty(product, pair), "pendulum")
+        check_layout(faulty(product, pair), "pendulum", shared=True)
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_gather_in_the_flat_buffer(name: str) -> None:
-    policy, flat = build(name=name)
-    observation = torch.randn(9, policy.actor[0].in_features)
+def test_gradients_gather_in_the_flat_buffer(name: str, shared: bool) -> None:
+    policy, flat = build(name=name, shared=shared)
+    observation = torch.randn(9, policy.layers()[0].in_features)
     (policy.distribution(observation).sum() + policy.value(observation).sum()).backward()
     for parameter in policy.parameters():
         assert parameter.grad is not None
@@ -99,7 +124,7 @@ def test_gradients_gather_in_the_flat_buffer(name: str) -> None:
 def test_a_policy_is_its_flat_buffer(name: str) -> None:
     one, one_flat = build(name=name, seed=1)
     other, other_flat = build(name=name, seed=2, log_std=-0.3)
-    observation = torch.randn(9, one.actor[0].in_features)
+    observation = torch.randn(9, one.layers()[0].in_features)
     assert not torch.equal(one.distribution(observation), other.distribution(observation))
     other_flat.parameters.copy_(one_flat.parameters)
     for (key, got), (_, wanted) in zip(other.named_parameters(), one.named_parameters(), strict=True):
@@ -108,11 +133,11 @@ def test_a_policy_is_its_flat_buffer(name: str) -> None:
     assert torch.equal(one.value(observation), other.value(observation))
 
 
-def check_forward(module: ModuleType, name: str, activation: str) -> None:
+def check_forward(module: ModuleType, name: str, activation: str, shared: bool = False) -> None:
     """Against the plain formula in float64, read from the flat buffer as a kernel would."""
-    policy, flat = build(module, name, activation=activation, log_std=-0.7)
+    policy, flat = build(module, name, activation=activation, log_std=-0.7, shared=shared)
     flat.parameters.add_(0.1 * torch.randn(len(flat.parameters), generator=torch.Generator().manual_seed(1)))
-    observation = torch.randn(33, policy.actor[0].in_features, generator=torch.Generator().manual_seed(2))
+    observation = torch.randn(33, in_order(policy)[0].in_features, generator=torch.Generator().manual_seed(2))
     buffer = flat.parameters.double().numpy()
     apply = np.tanh if activation == "tanh" else lambda x: np.maximum(x, 0)
 
@@ -133,43 +158,43 @@ def check_forward(module: ModuleType, name: str, activation: str) -> None:
     torch.testing.assert_close(policy.value(observation).detach().double(), critic[:, 0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("name", NAMES)
-def test_forward_equals_the_formula(name: str, activation: str) -> None:
-    check_forward(product, name, activation)
+def test_forward_equals_the_formula(name: str, activation: str, shared: bool) -> None:
+    check_forward(product, name, activation, shared)
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
 @pytest.mark.parametrize(
     "pair",
     [
         ("ACTIVATIONS[config.activation]()]", "nn.Tanh()]"),
         ("torch.cat([output, self.log_std.clamp", "torch.cat([output, (2 * self.log_std).clamp"),
-        ("output: Tensor = self.critic(observation)", "output: Tensor = self.actor(observation)"),
+        ("output: Tensor = self.critic(", "output: Tensor = self.actor("),
     ],
     ids=["activation ignored", "log std scaled", "towers mixed up"],
 )  # fmt: skip
-def test_planted_forward(pair: Pair) -> None:
+def test_planted_forward(pair: Pair, shared: bool) -> None:
     with pytest.raises(AssertionError):
-        check_forward(faulty(product, pair), "pendulum", "relu")
+        check_forward(faulty(product, pair), "pendulum", "relu", shared)
 
 
-def check_initialization(module: ModuleType, name: str) -> None:
-    policy, _ = build(module, name, seed=11)
-    number = 0
-    for layers, head_gain in zip(towers(policy), (0.01, 1.0), strict=True):
-        for layer in layers:
-            gain = head_gain if layer is layers[-1] else math.sqrt(2.0)
-            matrix = layer.weight.detach().double().t()  # (inputs, outputs)
-            gram = matrix @ matrix.t() if matrix.shape[0] < matrix.shape[1] else matrix.t() @ matrix
-            torch.testing.assert_close(
-                gram, gain**2 * torch.eye(len(gram), dtype=torch.float64), rtol=1e-5, atol=1e-5 * gain**2
-            )
-            wanted = reference.orthogonal(layer.in_features, layer.out_features, gain, number, 11)
-            torch.testing.assert_close(matrix.numpy(), wanted, rtol=1e-4, atol=1e-5 * gain)
-            assert torch.equal(layer.bias, torch.zeros_like(layer.bias))
-            number += 1
+def check_initialization(module: ModuleType, name: str, shared: bool = False) -> None:
+    policy, _ = build(module, name, seed=11, shared=shared)
+    actor, critic = (layers[-1] for layers in towers(policy))
+    for number, layer in enumerate(in_order(policy)):
+        gain = 0.01 if layer is actor else 1.0 if layer is critic else math.sqrt(2.0)
+        matrix = layer.weight.detach().double().t()  # (inputs, outputs)
+        gram = matrix @ matrix.t() if matrix.shape[0] < matrix.shape[1] else matrix.t() @ matrix
+        torch.testing.assert_close(
+            gram, gain**2 * torch.eye(len(gram), dtype=torch.float64), rtol=1e-5, atol=1e-5 * gain**2
+        )
+        wanted = reference.orthogonal(layer.in_features, layer.out_features, gain, number, 11)
+        torch.testing.assert_close(matrix.numpy(), wanted, rtol=1e-4, atol=1e-5 * gain)
+        assert torch.equal(layer.bias, torch.zeros_like(layer.bias))
     # Near uniform: within a hundredth of equal probabilities, or means of nearly zero.
-    observation = 2 * torch.randn(256, policy.actor[0].in_features, generator=torch.Generator().manual_seed(4))
+    observation = 2 * torch.randn(256, policy.layers()[0].in_features, generator=torch.Generator().manual_seed(4))
     output = policy.distribution(observation).detach()
     if policy.log_std is None:
         assert (output.softmax(-1) - 1 / output.shape[1]).abs().max() < 0.02
@@ -182,21 +207,27 @@ def test_initialization(name: str) -> None:
     check_initialization(product, name)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_initialization_of_a_shared_trunk(name: str) -> None:
+    check_initialization(product, name, shared=True)
+
+
 @pytest.mark.parametrize(
     "pair",
     [
-        ("(policy.actor, 0.01)", "(policy.actor, 1.0)"),
-        ("else math.sqrt(2.0)", "else 1.0"),
-        ("(policy.critic, 1.0)", "(policy.critic, 0.01)"),
-        ("            layer.bias.data.zero_()\n", ""),
-        ("gain, number, run_seed)", "gain, 0, run_seed)"),
+        ("policy.actor[-1]: 0.01", "policy.actor[-1]: 1.0"),
+        ("layer, math.sqrt(2.0))", "layer, 1.0)"),
+        ("policy.critic[-1]: 1.0", "policy.critic[-1]: 0.01"),
+        ("        layer.bias.data.zero_()\n", ""),
+        ("number, run_seed)", "0, run_seed)"),
         ("    initialize(policy, run_seed)\n", ""),
     ],
     ids=["policy head", "hidden gain", "value head", "biases", "layers alike", "torch's own"],
 )  # fmt: skip
 def test_planted_initialization(pair: Pair) -> None:
-    with pytest.raises(AssertionError):
-        check_initialization(faulty(product, pair), "cartpole")
+    for shared in (False, True):
+        with pytest.raises(AssertionError):
+            check_initialization(faulty(product, pair), "cartpole", shared)
 
 
 def check_seeds(module: ModuleType) -> None:
@@ -216,7 +247,7 @@ def test_the_run_seed_moves_every_weight() -> None:
 @pytest.mark.parametrize(
     "pair",
     [
-        ("gain, number, run_seed)", "gain, number, 0)"),
+        ("number, run_seed)", "number, 0)"),
         ("    initialize(policy, run_seed)\n", "    initialize(policy, int(torch.randint(99999, ())))\n"),
     ],
     ids=["seed ignored", "unseeded"],

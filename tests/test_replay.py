@@ -4,6 +4,7 @@ import csv
 import dataclasses
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from training import command, faulty, small
 
 import envs
 from kernels.errors import UserError
-from pipeline import checkpoint, evaluate, provenance, train
+from pipeline import checkpoint, evaluate, evaluation, provenance, train
 from pipeline import replay as product
 from pipeline.config import Config
+from pipeline.mlp import FusedPolicy
+from pipeline.policy import ActorCritic
 from pipeline.ppo import PPO
 
 NAMES = envs.names()
@@ -23,13 +26,15 @@ EPISODES = 5
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A short training of each environment."""
+    """A short training of each environment, and of one by the general path."""
     folder = tmp_path_factory.mktemp("trained")
+    overrides = ("ppo.total_steps=1024", "ppo.learning_rate=0.01")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "CHECKOUT", folder)
         for name in NAMES:
-            train.run(configuration(name, folder / name, "ppo.total_steps=1024", "ppo.learning_rate=0.01"))
-    return {name: folder / name for name in NAMES}
+            train.run(configuration(name, folder / name, *overrides))
+        train.run(configuration("pendulum", folder / "general", *overrides, "device.fused=false"))
+    return {name: folder / name for name in (*NAMES, "general")}
 
 
 def configuration(name: str, out: Path, *overrides: str, source: Path | None = None) -> Config:
@@ -72,6 +77,46 @@ def test_an_evaluation_episode_is_the_one_in_episodes_csv(
         assert line.endswith(f"episode {row['seed']}: return {row['return']}, length {row['length']}, {row['end']}")
 
 
+def test_an_episode_of_the_general_path(trained: dict[str, Path], tmp_path: Path) -> None:
+    assert checkpoint.load(trained["general"]).manifest["path"] == "general"
+    check_evaluation(product, trained["general"], "pendulum", tmp_path)
+
+
+def check_path(source: Path, network: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path that trained a policy is the one that answers, in the replay and in the evaluation that it repeats."""
+    answers: list[type] = []
+    for kind in (FusedPolicy, ActorCritic):
+        distribution = kind.distribution
+
+        def seen(self: object, observation: torch.Tensor, distribution: Any = distribution) -> torch.Tensor:
+            answers.append(type(self))
+            return distribution(self, observation)
+
+        monkeypatch.setattr(kind, "distribution", seen)
+    product.run(configuration("pendulum", folder / "replay", source=source))
+    assert answers == [network] * LIMIT
+    evaluate.run(configuration("pendulum", folder / "evaluate", source=source))
+    assert answers == [network] * 3 * LIMIT  # the initial policy too
+
+
+KINDS = {"pendulum": FusedPolicy, "general": ActorCritic}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_path_that_trained_answers(
+    trained: dict[str, Path], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_path(trained[name], KINDS[name], tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_planted_path(trained: dict[str, Path], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = faulty(evaluation, ('manifest["path"] == Fused.name', 'manifest["path"] != Fused.name'))
+    monkeypatch.setattr(evaluation, "initial_policy", wrong.initial_policy)
+    with pytest.raises(AssertionError):
+        check_path(trained[name], KINDS[name], tmp_path, monkeypatch)
+
+
 @pytest.mark.parametrize(
     "pair",
     [
@@ -92,22 +137,23 @@ def test_a_training_episode_begins_as_the_training_saw_it(
     trained: dict[str, Path], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     firsts: dict[tuple[int, int], list[float]] = {}
-    collect = PPO.collect
+    iterate = PPO.iterate
 
-    def watched(self: PPO) -> None:
+    def watched(self: PPO) -> dict[str, float]:
         if not self.iteration:
             for i, observation in enumerate(self.rollout.observations[-1].tolist()):
                 firsts[i, 0] = observation
         before = self.env.state()["episode_index"].clone()
-        collect(self)
+        metrics = iterate(self)
         ends = (self.rollout.terminated | self.rollout.truncated).bool()
         for i, index in enumerate(before.tolist()):
             for t in ends[:, i].nonzero()[:, 0].tolist():
                 index += 1
                 firsts[i, index] = self.rollout.observations[t + 1, i].tolist()
+        return metrics
 
     monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(PPO, "collect", watched)
+    monkeypatch.setattr(PPO, "iterate", watched)
     train.run(configuration(name, tmp_path / "train", "ppo.total_steps=1024"))
     episodes = checkpoint.load(tmp_path / "train").tensors["env.episode_index"].tolist()
     assert sorted(firsts) == [(i, k) for i, last in enumerate(episodes) for k in range(last + 1)]

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from training import REPRODUCED, ROOT, SMALL, Pair, command, contents, faulty, small
+from training import REPRODUCED, ROOT, SMALL, Pair, command, contents, faulty, plant_in_kernel, small
 
 import envs
-from envs.vector import NativeVectorEnv, StepOutput
+from kernels import mlp
 from kernels.errors import UserError
-from pipeline import checkpoint, optimizer, policy, ppo, profile, provenance
+from pipeline import checkpoint, fused, general, optimizer, policy, ppo, profile, provenance
 from pipeline import config as configuration
+from pipeline import mlp as networks
 from pipeline import train as product
 
 REQUIRED_CURVE = [
@@ -59,16 +59,62 @@ def rows(path: Path) -> list[dict[str, str]]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+def check_threads(folder: Path, path: str, *overrides: str) -> None:
+    found = []
+    for number, threads in enumerate((1, 2, 7, 2)):
+        out = folder / str(number)
+        product.run(small(out, *overrides, f"device.threads={threads}"))
+        found.append(contents(out))
+        assert checkpoint.load(out).manifest["path"] == path
+    assert found[0] == found[1] == found[2] == found[3]
+
+
 @pytest.mark.parametrize("name", envs.names())
-def test_threads_change_no_byte(name: str, tmp_path: Path) -> None:
+def test_threads_change_no_byte_of_the_general_path(name: str, tmp_path: Path) -> None:
     """Enough environments and samples that every kernel has several blocks to share out."""
     size = ("ppo.num_envs=300", "ppo.num_steps=4", "ppo.total_steps=2400", "policy.hidden=[96,96]")
-    found = []
-    for number, threads in enumerate((1, 2, 3, 2)):
-        out = tmp_path / str(number)
-        product.run(small(out, f"env={name}", *size, f"device.threads={threads}"))
-        found.append(contents(out))
-    assert found[0] == found[1] == found[2] == found[3]
+    check_threads(tmp_path, "general", f"env={name}", *size, "device.fused=false")
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_threads_change_no_byte_of_odd_shapes(name: str, tmp_path: Path) -> None:
+    """Environments, samples and partitions that no tile, vector or thread count divides."""
+    size = ("ppo.num_envs=7", "ppo.num_steps=33", "ppo.num_minibatches=3", "ppo.total_steps=693")
+    check_threads(tmp_path, "fused", f"env={name}", *size)
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_threads_change_no_byte_of_many_blocks(name: str, tmp_path: Path) -> None:
+    size = ("ppo.num_envs=300", "ppo.num_steps=16", "ppo.total_steps=14400", "policy.hidden=[64,64]")
+    check_threads(tmp_path, "fused", f"env={name}", *size)
+
+
+PATHS = [
+    ((), "fused", "fused path on cpu"),
+    (("device.fused=false",), "general", "general path (device.fused=false) on cpu"),
+    (("policy.hidden=[8,8,8,8,8]",), "general", "general path (5 hidden layers (at most 3)) on cpu"),
+    (("policy.hidden=[300,8]",), "general", "general path (hidden layers of [300, 8] (8 to 256 wide)) on cpu"),
+    (("policy.hidden=[7]",), "general", "general path (hidden layers of [7] (8 to 256 wide)) on cpu"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "path", "told"), PATHS, ids=[each[2] for each in PATHS])
+def test_the_path_is_told(
+    overrides: tuple[str, ...], path: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the log with the reason where it is not the fast one; the manifest names it."""
+    product.run(small(tmp_path, *overrides))
+    assert f"train: cartpole, seed 1, {told}, 192 steps\n" in capsys.readouterr().out
+    manifest = checkpoint.load(tmp_path).manifest
+    assert manifest["path"] == path
+    assert manifest["config"]["fused"] == ("device.fused=false" not in overrides)
+
+
+def test_the_paths_begin_alike_and_learn_in_bits_of_their_own(trained: Path, tmp_path: Path) -> None:
+    product.run(small(tmp_path, "device.fused=false"))
+    one, other = (checkpoint.load(folder).manifest for folder in (trained, tmp_path))
+    assert one["initial_params_sha256"] == other["initial_params_sha256"]
+    assert one["params_sha256"] != other["params_sha256"]
 
 
 def test_another_seed_gives_other_bytes(trained: Path, tmp_path: Path) -> None:
@@ -134,6 +180,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_41_killed_and_started_again(
     point: str, count: int, killed: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert checkpoint.load(trained).manifest["path"] == "fused"
     monkeypatch.setattr(product, "PARTIAL_SECONDS", -1.0)
     out = killed / f"{point}-{count}"
     wanted = contents(trained)
@@ -153,7 +200,7 @@ def test_41_killed_and_started_again(
     assert walls == sorted(walls)
 
 
-def interrupt(module: ModuleType, out: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt(module: ModuleType, out: Path, after: int, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> None:
     """Ctrl-C in the iteration behind the `after`-th."""
     iterate = ppo.PPO.iterate
 
@@ -165,14 +212,16 @@ def interrupt(module: ModuleType, out: Path, after: int, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(ppo.PPO, "iterate", stop)
         with pytest.raises(SystemExit) as stopped:
-            module.run(small(out))
+            module.run(small(out, *overrides))
     assert stopped.value.code == 130
 
 
-def check_resume(module: ModuleType, out: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt(module, out, 3, monkeypatch)
+def check_resume(
+    module: ModuleType, out: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str
+) -> None:
+    interrupt(module, out, 3, monkeypatch, *overrides)
     assert not (out / checkpoint.MANIFEST).exists()
-    module.run(small(out))
+    module.run(small(out, *overrides))
     assert contents(out) == contents(trained)
 
 
@@ -185,6 +234,13 @@ def test_41_interrupted_and_started_again(
     assert said.err.startswith("train: stopped by Ctrl-C at step 96; the same command with out=")
     assert said.err.count("\n") == 1
     assert "going on from step 96" in said.out
+
+
+@pytest.mark.parametrize("override", ["device.fused=false", "ppo.optimizer=muon", "policy.shared=true"])
+def test_41_likewise_on_other_paths(override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "PARTIAL_SECONDS", -1.0)
+    product.run(small(tmp_path / "whole", override))
+    check_resume(product, tmp_path / "stopped", tmp_path / "whole", monkeypatch, override)
 
 
 _OFTEN = ("PARTIAL_SECONDS = 10.0", "PARTIAL_SECONDS = -1.0")
@@ -271,22 +327,13 @@ def test_planted_configuration_unseen(partial: Path, tmp_path: Path) -> None:
         check_anew(module, partial, tmp_path / "alone", "ppo.learning_rate=0.1")
 
 
-class Broken(NativeVectorEnv):
-    """Environment 1 answers with NaN in the fourth iteration."""
-
-    played = 0
-
-    def step(self, action: Tensor, out: StepOutput) -> None:
-        super().step(action, out)
-        self.played += 1
-        if self.played == 28:
-            out.reward[1] = math.nan
-
-
 def test_30_not_a_number_leaves_no_checkpoint(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment 1 answers with NaN in the fourth iteration."""
     monkeypatch.setattr(product, "PARTIAL_SECONDS", -1.0)
+    now = "iteration[0] == 3 && t == 3 && n == 1"
     with monkeypatch.context() as patch:
-        patch.setattr(envs, "make", Broken)
+        wrong = f"reward[i] = {now} ? as_float(0x7fc00000u) : r;"
+        plant_in_kernel(patch, tmp_path.parent, mlp.ROLLOUT["one"], "reward[i] = r;", wrong)
         with pytest.raises(UserError) as error:
             product.run(small(tmp_path))
     assert str(error.value) == (
@@ -319,7 +366,7 @@ def test_manifest(trained: Path) -> None:
     assert manifest["config_sha256"] == configuration.sha256(config)
     assert (manifest["env_spec"], manifest["env_spec_sha256"]) == (spec.fields(), spec.sha256())
     assert (manifest["step"], manifest["policy_version"]) == (192, 6)
-    assert (manifest["path"], manifest["parent"], manifest["format"]) == ("general", None, 1)
+    assert (manifest["path"], manifest["parent"], manifest["format"]) == ("fused", None, 1)
     tensors = checkpoint.load(trained).tensors
     started = int(tensors["env.episode_index"].sum()) + 4
     assert manifest["seeds"] == {"run_seed": 1, "split": "train", "environments": 4, "episodes": started}
@@ -331,15 +378,21 @@ def test_manifest(trained: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_checkpoint_is_what_training_made(trained: Path) -> None:
+@pytest.mark.parametrize("path", ["fused", "general"])
+def test_the_checkpoint_is_what_training_made(path: str, tmp_path: Path) -> None:
     """The loop written out once more, without the stage."""
-    config = small(trained)
+    trained = tmp_path
+    config = small(trained, f"device.fused={str(path == 'fused').lower()}")
+    product.run(config)
     spec = envs.spec("cartpole", 20)
     actor_critic, flat = policy.build(spec, config.policy, 1, torch.device("cpu"))
     assert checkpoint.parameters_sha256(flat.parameters) == checkpoint.load(trained).manifest["initial_params_sha256"]
-    adam = optimizer.Adam(flat, config.ppo.max_grad_norm)
+    adam = optimizer.Adam(flat, config.ppo.max_grad_norm, steps=4)
     env = envs.make(spec, 4, 1, torch.device("cpu"))
-    training = ppo.PPO(config.ppo, env, actor_critic, adam, 1, profile.Clock(torch.device("cpu")))
+    runner: ppo.Path = general.General(actor_critic, flat, env, config.ppo, 1)
+    if path == "fused":
+        runner = fused.Fused(networks.shapes(actor_critic, flat, spec, config.policy), flat, env, config.ppo, 1)
+    training = ppo.PPO(config.ppo, env, runner, adam, 1, profile.Clock(torch.device("cpu")))
     curve = rows(trained / "curve.csv")
     assert list(curve[0])[: len(REQUIRED_CURVE)] == REQUIRED_CURVE
     assert len(curve) == 6
@@ -393,8 +446,10 @@ def test_the_hash_is_of_what_decides(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert {configuration.sha256(config) for config in same} == {configuration.sha256(one)}
     numbers = {"num_minibatches": 4, "anneal_lr": False, "norm_adv": False, "gamma": 0.5, "gae_lambda": 0.5}
+    numbers["optimizer"] = "muon"
     other = [section("ppo", **{key: numbers.get(key, 2 * value)}) for key, value in vars(one.ppo).items() if value]
-    other += [section("policy", hidden=(8,)), section("policy", activation="relu"), section("policy", log_std_init=1.0)]
+    other += [section("policy", hidden=(8, 8)), section("policy", activation="relu")]
+    other += [section("policy", log_std_init=1.0), section("policy", shared=True), section("device", fused=False)]
     other += [section("env", max_episode_steps=9), section("env", name="pendulum"), dataclasses.replace(one, seed=9)]
     hashes = {configuration.sha256(config) for config in other}
     assert len(hashes) == len(other)

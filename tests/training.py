@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from pipeline.ppo import PPO
 ROOT = Path(__file__).resolve().parents[1]
 # Six iterations of four environments, in which many episodes end.
 SMALL = (
-    "device=cpu", "device.threads=1", "tracking.enabled=false", "policy.hidden=[8,8]", "env.max_episode_steps=20",
+    "device=cpu", "device.threads=1", "tracking.enabled=false", "policy.hidden=[9,8]", "env.max_episode_steps=20",
     "ppo.total_steps=192", "ppo.num_envs=4", "ppo.num_steps=8", "ppo.num_minibatches=2", "ppo.update_epochs=2",
     "evaluate.episodes=5",
 )  # fmt: skip
@@ -66,15 +67,34 @@ def faulty(module: ModuleType, *pairs: Pair) -> ModuleType:
 
 
 def plant_in_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path, kernel: Kernel, right: str, wrong: str) -> None:
-    """For one test the kernel is built from a copy of its source with a fault."""
+    """For one test the kernel is built from a copy of its source, or of a header's that it includes, with a fault.
+
+    LookupError, as `faulty`: there is no such place, or several.
+    """
     text = kernel.path.read_text()
     if right not in text:
-        raise LookupError(f"{kernel.path.name}: {right!r} is no longer there")
-    copy = folder / kernel.path.name
+        text = _with_headers(text, set())
+    if text.count(right) != 1:
+        raise LookupError(f"{kernel.path.name} and its headers: {right!r} is there {text.count(right)} times")
+    copy = folder / kernel.name / kernel.path.name
+    copy.parent.mkdir(exist_ok=True)
     copy.write_text(text.replace(right, wrong))
     monkeypatch.setattr(kernel, "path", copy)
     for cache in ("_functions", "_plans"):
         monkeypatch.setattr(kernel, cache, {})
+
+
+def _with_headers(text: str, seen: set[str]) -> str:
+    """A source with the headers that it includes in their places."""
+
+    def header(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name in seen:
+            return ""
+        seen.add(name)
+        return _with_headers((compiler.FOLDER / name).read_text(), seen).replace("#pragma once\n", "")
+
+    return re.sub(r'#include "(\w+\.cuh)"\n', header, text)
 
 
 def command(stage: str, scratch: Path, *overrides: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Tasks so small that the best return is computed by hand; the product's PPO has to find it, on three seeds.
+"""Tasks so small that the best return is computed by hand; by either path, PPO has to find it on three seeds.
 
 Their dynamics stand in bandit.h, password.h and stochastic.h beside this file.
 """
@@ -11,16 +11,15 @@ import pytest
 import torch
 
 from envs.spec import Discrete, EnvSpec
-from envs.vector import NativeVectorEnv
 from pipeline import config, evaluation, seeds
+from pipeline.assembly import assemble
 from pipeline.evaluation import Episodes
-from pipeline.optimizer import Adam
-from pipeline.policy import Policy, build
-from pipeline.ppo import PPO
+from pipeline.policy import Policy
 from pipeline.profile import Clock
 
 CPU = torch.device("cpu")
 SEEDS = (1, 2, 3)
+PATHS = ("fused", "general")
 EPISODES = 4000
 
 
@@ -34,17 +33,16 @@ PASSWORD = task("password", 5, 3, (0.0, 1.0), 5)
 STOCHASTIC = task("stochastic", 1, 2, (0.0, 4.0), 2)
 
 
-def train(spec: EnvSpec, seed: int, steps: int, **values: float) -> Policy:
+def train(path: str, spec: EnvSpec, seed: int, steps: int, **values: float) -> Policy:
     """The policy after `steps` steps: undiscounted returns, since an episode is a few steps long."""
     torch.set_num_threads(1)  # as `train` does; with more, tensors this small are waited for
-    base = config.load(["policy.hidden=[16]"])
+    base = config.load(["policy.hidden=[16]", f"seed={seed}", "device=cpu", f"device.fused={path == 'fused'}".lower()])
     settings = dataclasses.replace(base.ppo, total_steps=steps, num_steps=32, gamma=1.0, gae_lambda=1.0, **values)
-    policy, flat = build(spec, base.policy, seed, CPU)
-    env = NativeVectorEnv(spec, settings.num_envs, seed, CPU)
-    ppo = PPO(settings, env, policy, Adam(flat, settings.max_grad_norm), seed, Clock(CPU))
-    while not ppo.finished:
-        ppo.iterate()
-    return policy
+    training = assemble(dataclasses.replace(base, ppo=settings), spec, CPU, Clock(CPU))
+    assert training.ppo.path.name == path
+    while not training.ppo.finished:
+        training.ppo.iterate()
+    return training.policy
 
 
 def play(policy: Policy, spec: EnvSpec, deterministic: bool) -> Episodes:
@@ -58,29 +56,32 @@ def probabilities(policy: Policy) -> list[float]:
     return [float(value) for value in logits.softmax(-1)[0]]
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_bandit(seed: int) -> None:
+def test_bandit(seed: int, path: str) -> None:
     """The third arm, which pays in 0.8 of the episodes."""
-    policy = train(BANDIT, seed, 20480)
+    policy = train(path, BANDIT, seed, 20480)
     assert probabilities(policy)[2] > 0.95
     played = play(policy, BANDIT, deterministic=True)
     assert abs(evaluation.mean(played.returns) - 0.8) < 4 * math.sqrt(0.8 * 0.2 / EPISODES)
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_password(seed: int) -> None:
+def test_password(seed: int, path: str) -> None:
     """All five actions right: 1 in every episode, and near it while actions are still drawn."""
-    policy = train(PASSWORD, seed, 40960, ent_coef=0.01)
+    policy = train(path, PASSWORD, seed, 40960, ent_coef=0.01)
     best = play(policy, PASSWORD, deterministic=True)
     assert (best.returns == 1.0).all()
     assert (best.lengths == 5).all()
     assert evaluation.mean(play(policy, PASSWORD, deterministic=False).returns) > 0.9
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_stochastic(seed: int) -> None:
+def test_stochastic(seed: int, path: str) -> None:
     """Going on with probability 2/3: 4/3, of a variance of 20/9; either way alone earns 1 at most."""
-    policy = train(STOCHASTIC, seed, 40960)
+    policy = train(path, STOCHASTIC, seed, 40960)
     going_on = probabilities(policy)[1]
     assert abs(going_on - 2 / 3) < 0.07
     assert 4 / 3 - (4 * going_on - 3 * going_on**2) < 0.015
@@ -89,10 +90,11 @@ def test_stochastic(seed: int) -> None:
     assert evaluation.mean(play(policy, STOCHASTIC, deterministic=True).returns) == 1.0
 
 
-def test_planted_no_learning() -> None:
+@pytest.mark.parametrize("path", PATHS)
+def test_planted_no_learning(path: str) -> None:
     """What a policy that does not learn earns is far from each best."""
     for spec, chance, best in ((BANDIT, 0.5, 0.8), (PASSWORD, 1 / 243, 1.0), (STOCHASTIC, 5 / 4, 4 / 3)):
-        policy = train(spec, 1, 1024, learning_rate=1e-9)
+        policy = train(path, spec, 1, 1024, learning_rate=1e-9)
         found = evaluation.mean(play(policy, spec, deterministic=False).returns)
         assert abs(found - chance) < 4 * math.sqrt(20 / 9 / EPISODES)
         assert spec is STOCHASTIC or found < best - 0.2

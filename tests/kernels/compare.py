@@ -32,6 +32,15 @@ def assert_close(got: Sequence[Tensor], function: Callable[..., Sequence[Any]], 
         )
 
 
+def assert_near(got: Sequence[Tensor], function: Callable[..., Sequence[Any]], *arguments: Any) -> None:
+    """As `assert_close`, of each result's Euclidean norm: for results with elements in which large terms cancel."""
+    exact, plain = (function(*(_as(a, dtype) for a in arguments)) for dtype in (np.float64, np.float32))
+    for result, (tensor, truth, naive) in enumerate(zip(got, exact, plain, strict=True)):
+        error, allowed = (np.linalg.norm(x.astype(np.float64) - truth) for x in (tensor.numpy(), naive))
+        ulp = np.linalg.norm(np.spacing(np.abs(truth).astype(np.float32)))
+        assert error <= 2 * allowed + 4 * ulp, f"result {result}: error {error} is outside of {2 * allowed + 4 * ulp}"
+
+
 def _as(argument: Any, dtype: Any) -> Any:
     if isinstance(argument, float):
         return dtype(np.float32(argument))

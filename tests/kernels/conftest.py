@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from kernels.launcher import Kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests/reference.py
 
-Plant = Callable[[Kernel, str, str], None]
+Plant = Callable[..., None]
 _INCLUDE = re.compile(r'#include "(\w+\.cuh)"\n')
 
 
@@ -29,17 +30,46 @@ def inlined(text: str, seen: set[str]) -> str:
     return _INCLUDE.sub(header, text)
 
 
+def source(kernel: Kernel, header: Path | None = None) -> str:
+    """A kernel's source with its headers in place, but for those that an environment's header brings."""
+    brought: set[str] = set()
+    if header:
+        inlined(header.read_text(), brought)
+    return inlined(kernel.path.read_text(), brought)
+
+
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plant:
-    """plant(kernel, right, wrong): for one test the kernel is built from a copy of its source with a fault."""
+    """plant(kernel, right, wrong): for one test the kernel is built from a copy of its source with a fault.
 
-    def put(kernel: Kernel, right: str, wrong: str) -> None:
-        text = inlined(kernel.path.read_text(), set())
+    `header` is that of the environment behind which it is compiled, for a kernel that includes others.
+    """
+
+    def put(kernel: Kernel, right: str, wrong: str, header: Path | None = None) -> None:
+        text = source(kernel, header)
         assert right in text, f"{kernel.path.name}: {right!r} is no longer there"
         faulty = tmp_path / kernel.path.name
         faulty.write_text(text.replace(right, wrong))
         monkeypatch.setattr(kernel, "path", faulty)
         for cache in ("_functions", "_plans"):
             monkeypatch.setattr(kernel, cache, {})
+
+    return put
+
+
+# Without optimization a kernel of the network builds in a third of the time; tests/test_golden.py holds that it changes
+# no bit.
+QUICK = tuple("-O0" if flag == "-O3" else flag for flag in compiler.FLAGS)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Kernel]], None]:
+    """quick(kernels): for one test these are built without optimization."""
+
+    def put(kernels: Iterable[Kernel]) -> None:
+        monkeypatch.setattr(compiler, "compile_library", partial(compiler.compile_library, flags=QUICK))
+        for kernel in kernels:
+            for cache in ("_functions", "_plans"):
+                monkeypatch.setattr(kernel, cache, {})
 
     return put

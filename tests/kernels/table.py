@@ -6,6 +6,8 @@ The figures of NVRTC are those that test_nvrtc.py recorded in build/provenance/g
 import sys
 from collections.abc import Sized
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "envs")]
@@ -14,23 +16,30 @@ import test_adam  # noqa: E402
 import test_advantage_shift  # noqa: E402
 import test_breakout  # noqa: E402
 import test_episode_seeds  # noqa: E402
+import test_fma_peak  # noqa: E402
 import test_gae  # noqa: E402
 import test_global_norm  # noqa: E402
 import test_gymnasium  # noqa: E402
+import test_mlp  # noqa: E402
+import test_muon  # noqa: E402
 import test_orthogonal  # noqa: E402
 import test_philox_words  # noqa: E402
 import test_planted_dynamics  # noqa: E402
+import test_ppo  # noqa: E402
 import test_ppo_loss  # noqa: E402
 import test_sample  # noqa: E402
 import test_sanitizers  # noqa: E402
 import test_shuffle  # noqa: E402
 from cases import CASES  # noqa: E402
 
+from kernels.launcher import Kernel  # noqa: E402
+
 DOCUMENT = ROOT / "docs" / "kernels.md"
 FIGURES = ROOT / "build" / "provenance" / "gpu-resources.txt"
 NORM = test_global_norm.FAULTS.values()
 # Kernel: its reference (in tests/reference.py where no other place is named), the mistakes that its tests plant.
 PROOFS: dict[str, tuple[str, Sized]] = {
+    "fma_peak": ("a geometric series", [*test_fma_peak.FAULTS, "a separate product"]),
     "philox_words": ("`philox`, vectors of Random123", test_philox_words.FAULTS),
     "episode_seeds": ("`episode_seeds`", test_episode_seeds.FAULTS),
     "sample-categorical": ("`sample_categorical`", test_sample.CATEGORICAL_FAULTS),
@@ -46,9 +55,29 @@ PROOFS: dict[str, tuple[str, Sized]] = {
     "squares": ("`global_norm`", [kernel for kernel, *_ in NORM if kernel.name == "squares"]),
     "clip_scale": ("`global_norm`", [kernel for kernel, *_ in NORM if kernel.name == "clip_scale"]),
     "adam": ("`adam`, torch.optim.Adam", test_adam.FAULTS),
+    "muon": ("`muon`, the quintic on singular values", test_muon.FAULTS),
     "shuffle": ("`shuffle`, chi-square of uniformity", [*test_shuffle.FAULTS, "a walk that wraps"]),
     "orthogonal": ("`orthogonal`", test_orthogonal.FAULTS),
 }
+
+
+def planted(module: ModuleType, kernel: str) -> list[Any]:
+    """The mistakes in a kernel that a module of tests plants: the triples (kernel, right, wrong) of its tables."""
+    found: list[Any] = []
+    for table in vars(module).values():
+        for value in table.values() if isinstance(table, dict) else ():
+            faults = value if isinstance(value, tuple) and value and isinstance(value[0], tuple) else (value,)
+            found += [f for f in faults if isinstance(f, tuple) and isinstance(f[0], Kernel) and f[0].name == kernel]
+    return found
+
+
+for _name, _case in CASES.items():
+    if _case.kernel.name.startswith("mlp_"):
+        _mine = [*planted(test_mlp, _case.kernel.name), *planted(test_ppo, _case.kernel.name)]
+        _steps = _case.kernel.name == "mlp_rollout"
+        PROOFS[_name] = ("the replay of tests/test_ppo.py" if _steps else "a float64 network", _mine)
+for _name in ("rollout_sums", "summary"):
+    PROOFS[_name] = ("the replay of tests/test_ppo.py", planted(test_ppo, _name))
 for _name, _case in test_gymnasium.CASES.items():
     PROOFS[f"env_step-{_name}"] = (f"Gymnasium {_case.gymnasium}", test_planted_dynamics.STEP[_name])
     PROOFS[f"env_reset-{_name}"] = (f"Gymnasium {_case.gymnasium}", [test_planted_dynamics.START[_name]])
@@ -78,7 +107,7 @@ def document() -> str:
     """The whole page. KeyError: a kernel has no proof here, or no figures yet."""
     head, *lines = FIGURES.read_text().splitlines()
     figures = {name: "&emsp;".join(cells) for name, *cells in map(str.split, lines)}
-    barriers = [name for name, _ in test_sanitizers.BARRIERS]
+    barriers = [name for name, *_ in test_sanitizers.BARRIERS]
     rows = []
     for name, case in CASES.items():
         reference, mistakes = PROOFS[name]

@@ -56,17 +56,18 @@ def test_as_torch_over_ten_steps() -> None:
 
 
 FAULTS = {
-    "the gradient is not clipped": ("gradient[i] * scale[0]", "gradient[i]"),
-    "the first moment is not corrected": ("(m / schedule[1])", "m"),
-    "the second moment is not corrected": ("v / schedule[2]", "v"),
+    "the gradient is not clipped": ("gradient * scale;", "gradient;"),
+    "the first moment is not corrected": ("(first / correction1)", "first"),
+    "the second moment is not corrected": ("second / correction2", "second"),
     "epsilon inside of the root": (
-        "(square_root(v / schedule[2]) + epsilon)",
-        "square_root(v / schedule[2] + epsilon)",
+        "(square_root(second / correction2) + epsilon)",
+        "square_root(second / correction2 + epsilon)",
     ),
     "torch's epsilon": ("+ epsilon)", "+ 1e-8f)"),
-    "the moments are exchanged": ("beta1 * first_moment[i]", "beta2 * first_moment[i]"),
-    "the second moment of the unclipped gradient": ("* g * g;", "* gradient[i] * gradient[i];"),
-    "the step goes uphill": ("parameters[i] -=", "parameters[i] +="),
+    "the moments are exchanged": ("beta1 * first +", "beta2 * first +"),
+    "the second moment of the unclipped gradient": ("* g * g;", "* gradient * gradient;"),
+    "the step goes uphill": ("parameter - learning_rate", "parameter + learning_rate"),
+    "the last parameters stay": ("BLOCK_FOR(i, whole, share.end) step", "BLOCK_FOR(i, whole, whole) step"),
 }
 
 

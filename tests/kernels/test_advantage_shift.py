@@ -1,4 +1,4 @@
-"""Normalization of a minibatch's advantages."""
+"""Normalization of minibatches' advantages."""
 
 import pytest
 import reference
@@ -10,10 +10,11 @@ from torch import Tensor
 from kernels.advantage_shift import ADVANTAGE_SHIFT, advantage_shift
 
 
-def run(advantage: Tensor, index: Tensor) -> Tensor:
-    shift = poisoned(2)
-    advantage_shift(advantage, index, shift)
-    return shift
+def run(advantage: Tensor, *indices: Tensor) -> Tensor:
+    """(2) of one minibatch, (K, 2) of several."""
+    shifts = poisoned(len(indices), 2)
+    advantage_shift(advantage, torch.stack(indices), shifts)
+    return shifts if len(indices) > 1 else shifts[0]
 
 
 def minibatch(B: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -29,6 +30,13 @@ def check(B: int, seed: int = 0) -> None:
 @pytest.mark.parametrize("B", [1, 2, 7, 33, 257, 4096])
 def test_reference(B: int) -> None:
     check(B)
+
+
+def test_several_minibatches_at_once() -> None:
+    advantage, index = minibatch(33, seed=1)
+    for K in (2, 7):
+        indices = [index.roll(k)[:9].contiguous() for k in range(K)]
+        assert torch.equal(run(advantage, *indices), torch.stack([run(advantage, i) for i in indices]))
 
 
 def test_four_samples_by_hand() -> None:

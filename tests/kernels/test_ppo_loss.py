@@ -179,39 +179,42 @@ def test_partials_are_summed(P: int) -> None:
 
 
 FAULTS = {
-    "value loss without its half": ("value_loss += 0.5f * error", "value_loss += error"),
-    "value loss halved twice": ("value_loss += 0.5f * error", "value_loss += 0.25f * error"),
-    "value gradient halved twice": ("vf_coef * error", "0.5f * vf_coef * error"),
-    "value gradient not halved": ("vf_coef * error", "2.0f * vf_coef * error"),
+    "value loss without its half": ("0.5f * error * error", "error * error"),
+    "value loss halved twice": ("0.5f * error * error", "0.25f * error * error"),
+    "value gradient halved twice": ("vf_coef * error * scale", "0.5f * vf_coef * error * scale"),
+    "value gradient not halved": ("vf_coef * error * scale", "2.0f * vf_coef * error * scale"),
     "clip range 1 / (1 + eps)": ("low = 1.0f - clip_coef", "low = 1.0f / (1.0f + clip_coef)"),
     "clip range exp(eps)": ("high = 1.0f + clip_coef", "high = exp_(clip_coef)"),
-    "only the upper side is clipped": ("ratio < low ? low :", ""),
+    "only the upper side is clipped": ("clamp(ratio, low, high)", "clamp(ratio, 0.0f, high)"),
     "a ratio outside has no gradient, good move or bad": (
-        "by_log_prob = surrogate_clipped < surrogate",
-        "by_log_prob = bounded != ratio",
+        "by_log_prob = select(cut,",
+        "by_log_prob = select(bounded != ratio,",
     ),
-    "a clipped ratio keeps its gradient": ("surrogate_clipped < surrogate ? 0.0f :", "false ? 0.0f :"),
+    "a clipped ratio keeps its gradient": ("by_log_prob = select(cut,", "by_log_prob = select(false,"),
     "the larger surrogate": (
-        "policy_loss -= surrogate_clipped < surrogate",
-        "policy_loss -= surrogate_clipped > surrogate",
+        "-select(cut, surrogate_clipped, surrogate)",
+        "-select(cut, surrogate, surrogate_clipped)",
     ),
-    "the policy goes downhill": (": -surrogate * scale", ": surrogate * scale"),
+    "the policy goes downhill": ("-surrogate * scale)", "surrogate * scale)"),
     "entropy with the wrong sign": ("-ent_coef * scale", "ent_coef * scale"),
     "entropy's gradient is left out": ("-ent_coef * scale", "0.0f"),
     "advantages are not normalized": ("* advantage_shift[1]", ""),
     "the rollout's rows are not looked up": ("const int i = index[b];", "const int i = b;"),
     "the gradient of the sum": ("scale = 1.0f / (float)B", "scale = 1.0f"),
     "approximate KL: the noisy estimator": ("(ratio - 1.0f) - log_ratio", "-log_ratio"),
-    "clip fraction of the upper side": ("ratio < low || ratio > high", "ratio > high"),
+    "clip fraction of the upper side": ("(ratio < low) | (ratio > high)", "ratio > high"),
 }
 CATEGORICAL_FAULTS = {
-    "categorical: entropy gradient without the entropy": ("(log_probs[a] + h)", "(log_probs[a] + 1.0f)"),
-    "categorical: no gradient for the actions not taken": ("? 1.0f : 0.0f) - p)", "? 1.0f - p : 0.0f))"),
+    "categorical: entropy gradient without the entropy": (
+        "(log_probs[first + a] + h)",
+        "(log_probs[first + a] + 1.0f)",
+    ),
+    "categorical: no gradient for the actions not taken": ("(one_hot - p)", "(one_hot - one_hot * p)"),
 }
 GAUSSIAN_FAULTS = {
     "Gaussian: deviation's gradient": ("(z * z - 1.0f)", "(z * z)"),
     "Gaussian: mean's gradient per deviation": ("by_log_prob * z * inverse_std", "by_log_prob * z"),
-    "Gaussian: the first dimension only": ("sum += -0.5f", "sum = -0.5f"),
+    "Gaussian: the first dimension only": ("sum = sum + (-0.5f", "sum = (-0.5f"),
 }
 
 

@@ -10,7 +10,7 @@ from conftest import Plant
 from torch import Tensor
 from torch.distributions import Categorical, Normal
 
-from kernels.sample import CATEGORICAL, GAUSSIAN, sample_categorical, sample_gaussian
+from kernels.sample import CATEGORICAL, GAUSSIAN, SEVERAL, sample_categorical, sample_gaussian, sample_several
 
 DRAWS = 40_000
 
@@ -146,6 +146,70 @@ def test_normals_moments_and_independence() -> None:
     assert np.abs(np.corrcoef((others**2).T) - np.eye(24)).max() < 5 / np.sqrt(DRAWS)
 
 
+def several(logits: Tensor, sizes: tuple[int, ...], step: int = 3, run_seed: int = 9) -> tuple[Tensor, Tensor, Tensor]:
+    """Actions (N, choices), log-probability (N) and entropy (N) of several choices."""
+    N = len(logits)
+    outputs = poisoned(N, len(sizes), dtype=torch.int32), poisoned(N), poisoned(N)
+    sample_several(logits, *outputs, step, run_seed, sizes)
+    return outputs
+
+
+SEVERAL_SIZES = [(3, 2), (2,), (5, 1, 4, 2, 3), (2, 2, 2, 2, 7)]
+
+
+def check_several(sizes: tuple[int, ...] = (3, 2, 4, 2, 5)) -> None:
+    """As torch's distributions of each choice; more than four choices take a second Philox block."""
+    N = 257
+    logits = random_logits(N, sum(sizes))
+    action, log_prob, entropy = several(logits, sizes)
+    theirs = [Categorical(logits=part.double()) for part in logits.split(sizes, dim=-1)]
+    wanted = sum(t.log_prob(action[:, k]) for k, t in enumerate(theirs))
+    assert torch.allclose(log_prob.double(), torch.as_tensor(wanted), rtol=1e-5, atol=1e-5)
+    assert torch.allclose(entropy.double(), torch.as_tensor(sum(t.entropy() for t in theirs)), rtol=1e-5, atol=1e-5)
+    words = reference.philox(reference.counters(range(N * -(-len(sizes) // 4)), 3, reference.ACTION, 0), 9)
+    u = reference.uniform(words.reshape(N, -1))
+    for k, distribution in enumerate(theirs):
+        bounds = distribution.probs.numpy().cumsum(axis=-1)[:, :-1]
+        drawn = u[:, k : k + 1]
+        clear = np.abs(drawn - bounds).min(axis=-1, initial=np.inf) > 1e-6
+        assert (action[:, k].numpy() == (drawn >= bounds).sum(axis=-1))[clear].all()
+
+
+@pytest.mark.parametrize("sizes", SEVERAL_SIZES)
+def test_several_choices(sizes: tuple[int, ...]) -> None:
+    check_several(sizes)
+
+
+def test_one_choice_in_a_list_is_one_choice() -> None:
+    logits = random_logits(257, 5)
+    one, listed = categorical(logits, 3, 9), several(logits, (5,))
+    assert torch.equal(one[0], listed[0][:, 0])
+    assert torch.equal(one[1], listed[1])
+    assert torch.equal(one[2], listed[2])
+
+
+def test_choices_are_independent() -> None:
+    action, _, _ = several(torch.zeros(DRAWS, 5), (3, 2))
+    table = np.bincount(action[:, 0].numpy() * 2 + action[:, 1].numpy(), minlength=6).reshape(3, 2)
+    assert scipy.stats.chisquare(table.ravel()).pvalue > 1e-3
+    assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
+
+
+SEVERAL_FAULTS = {
+    "every choice draws the same word": ("uniform(words.word[choice % 4])", "uniform(words.word[0])"),
+    "the fifth choice draws the first one's word": ("if (choice % 4 == 0) words", "if (choice == 0) words"),
+    "the log-probability of the last choice": ("sum = sum + value;", "sum = value;"),
+    "the logits of the first choice": ("FIRST += SIZE, choice++", "choice++"),
+}
+
+
+@pytest.mark.parametrize("fault", SEVERAL_FAULTS)
+def test_fault_of_several_choices_is_found(plant: Plant, fault: str) -> None:
+    plant(SEVERAL, *SEVERAL_FAULTS[fault])
+    with pytest.raises(AssertionError):
+        check_several()
+
+
 def test_impossible_actions_are_not_drawn() -> None:
     logits = torch.tensor([[0.0, -200.0, 0.0]]).expand(DRAWS, 3).contiguous()
     action, log_prob, entropy = categorical(logits)
@@ -155,17 +219,20 @@ def test_impossible_actions_are_not_drawn() -> None:
 
 
 CATEGORICAL_FAULTS = {
-    "every row draws alike": ("philox(index, step, PURPOSE_ACTION", "philox(0, step, PURPOSE_ACTION"),
-    "every step draws alike": ("philox(index, step, PURPOSE_ACTION", "philox(index, 0, PURPOSE_ACTION"),
-    "the cumulative sum is off by one": ("a < A - 1; a++", "a < A - 2; a++"),
-    "the largest logit is not taken off": ("float largest = logits[0]", "float largest = 99.0f"),
-    "entropy with the wrong sign": ("sum -= exp_(log_probs[a])", "sum += exp_(log_probs[a])"),
-    "log-probability of the first action": ("a == *action ? log_probs[a] : value", "log_probs[0]"),
+    "every row draws alike": ("philox(index * BLOCKS + choice / 4", "philox(choice / 4"),
+    "every step draws alike": ("choice / 4, step, PURPOSE_ACTION", "choice / 4, 0, PURPOSE_ACTION"),
+    "the cumulative sum is off by one": ("a < first + size - 1; a++", "a < first + size - 2; a++"),
+    "the largest logit is not taken off": ("F largest = logits[first]", "F largest = all<F>(99.0f)"),
+    "entropy with the wrong sign": ("sum = sum - exp_(log_probs[a])", "sum = sum + exp_(log_probs[a])"),
+    "log-probability of the first action": (
+        "select(action[choice] == a, log_probs[first + a], value)",
+        "log_probs[first]",
+    ),
 }
 GAUSSIAN_FAULTS = {
     "variance in place of deviation": ("exp_(log_std[d]) * z.value", "exp_(2.0f * log_std[d]) * z.value"),
     "the deviation's logarithm is left out": ("z * z - log_std[d]", "z * z"),
-    "one dimension only": ("sum += -0.5f", "sum = -0.5f"),
+    "one dimension only": ("sum = sum + (-0.5f", "sum = (-0.5f"),
     "blocks overlap": ("philox(index * BLOCKS + block", "philox(index + block"),
     "entropy of deviation 1": ("LOG_SQRT_2PI + log_std[d]", "LOG_SQRT_2PI"),
 }

@@ -1,4 +1,4 @@
-"""The shuffle is a permutation, uniform on every size, and independent between epochs, updates and runs."""
+"""The shuffle is a permutation, uniform on every size, and independent between epochs, iterations and runs."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from conftest import Plant
 
 from kernels.shuffle import SHUFFLE, shuffle
 
-# From k to (update, epoch, run seed): what changes from one shuffle to the next.
+# From k to (iteration, epoch, run seed): what changes from one shuffle to the next.
 Key = Callable[[int], tuple[int, int, int]]
 KEYS: dict[str, Key] = {
     "epoch": lambda k: (0, k, 1),
-    "update": lambda k: (k, 0, 1),
+    "iteration": lambda k: (k, 0, 1),
     "run seed": lambda k: (0, 0, k),
     "upper half of the run seed": lambda k: (0, 0, k << 32),
     "as in training": lambda k: (k // 4, k % 4, 3),
@@ -24,18 +24,20 @@ SIZES = [*range(2, 17), 33, 64, 100, 257, 1000, 4096]
 IMPROBABLE = 1e-5  # of about 500 p-values; the draws are fixed
 
 
-def run(n: int, update: int, epoch: int, run_seed: int) -> np.ndarray:
+def run(n: int, iteration: int, epoch: int, run_seed: int) -> np.ndarray:
     index = torch.full((n,), -1, dtype=torch.int32)
-    shuffle(index, update, epoch, run_seed)
+    shuffle(index, torch.tensor([iteration], dtype=torch.int32), epoch, run_seed)
     return index.numpy()
 
 
 def shuffles(n: int, key: Key) -> np.ndarray:
     """Many shuffles (K, n)."""
-    index = torch.empty(n, dtype=torch.int32)
+    index, at = torch.empty(n, dtype=torch.int32), torch.empty(1, dtype=torch.int32)
     result = np.empty((max(100, min(3000, 300_000 // n)), n), np.int64)
     for k, row in enumerate(result):
-        shuffle(index, *key(k))
+        iteration, epoch, run_seed = key(k)
+        at[0] = iteration
+        shuffle(index, at, epoch, run_seed)
         row[:] = index.numpy()
     return result
 
@@ -115,18 +117,25 @@ def test_whole_permutations_are_equally_likely(n: int) -> None:
 
 def test_the_order_depends_on_all_of_its_key() -> None:
     orders = [
-        run(64, update, epoch, seed).tobytes() for update in (0, 1) for epoch in (0, 1) for seed in (0, 1, 1 << 32)
+        run(64, iteration, epoch, seed).tobytes()
+        for iteration in (0, 1)
+        for epoch in (0, 1)
+        for seed in (0, 1, 1 << 32)
     ]
     assert len(set(orders)) == len(orders)
 
 
-COUNTER = "philox(epoch * (MAX_ROUNDS / 4) + round / 4, update, PURPOSE_SHUFFLE, 0, run_seed)"
+COUNTER = "philox(epoch * (MAX_ROUNDS / 4) + quad, (unsigned)iteration[0], PURPOSE_SHUFFLE, 0, run_seed)"
 FAULTS = {
     "four rounds on every size": ("8 + 48 / bits < MAX_ROUNDS ? 8 + 48 / bits : MAX_ROUNDS", "4", "as in training"),
-    "a rotation": ("x = (right << left_bits) | changed;", "x = (x + keys[round]) & ((1u << bits) - 1u);", "epoch"),
-    "one key for all rounds": ("keys[round + word] = r.word[word]", "keys[round + word] = r.word[0]", "epoch"),
+    "a rotation": (
+        "y = (right << (unsigned)left_bits) | changed;",
+        "y = (y + keys[round]) & ((1u << bits) - 1u);",
+        "epoch",
+    ),
+    "one key for all rounds": ("keys[quad * 4 + word] = r.word[word]", "keys[quad * 4 + word] = r.word[0]", "epoch"),
     "every epoch alike": (COUNTER, COUNTER.replace("epoch *", "0 *"), "epoch"),
-    "every update alike": (COUNTER, COUNTER.replace("update", "0"), "update"),
+    "every iteration alike": (COUNTER, COUNTER.replace("iteration[0]", "0"), "iteration"),
     "every run alike": (COUNTER, COUNTER.replace("run_seed", "1"), "run seed"),
     "half of the run seed": (COUNTER, COUNTER.replace("run_seed", "(unsigned)run_seed"), "upper half of the run seed"),
 }
@@ -141,6 +150,6 @@ def test_fault_is_found(plant: Plant, fault: str) -> None:
 
 
 def test_a_walk_that_wraps_is_no_permutation(plant: Plant) -> None:
-    plant(SHUFFLE, "index[i] = (int)x;", "index[i] = (int)(x * 7u % (unsigned)n);")
+    plant(SHUFFLE, "index[first + l] = (int)lane(x, l);", "index[first + l] = (int)(lane(x, l) * 7u % (unsigned)n);")
     with pytest.raises(AssertionError):
         check_permutation([21])

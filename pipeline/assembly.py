@@ -1,0 +1,55 @@
+"""From a configuration to a training in progress: which optimizer steps it, which path runs its network."""
+
+from dataclasses import dataclass
+
+import torch
+
+import envs
+from envs.spec import EnvSpec
+from envs.vector import NativeVectorEnv
+from pipeline.config import Config, PPOConfig
+from pipeline.fused import Fused
+from pipeline.general import General
+from pipeline.mlp import misfit, shapes
+from pipeline.optimizer import Adam, Muon
+from pipeline.policy import ActorCritic, FlatParameters, build
+from pipeline.ppo import PPO, Path
+from pipeline.profile import Clock
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training before its first iteration.
+
+    Attributes:
+        path: what runs the network, in words, with the reason where it is not the fast path.
+    """
+
+    ppo: PPO
+    policy: ActorCritic
+    flat: FlatParameters
+    path: str
+
+
+def assemble(config: Config, spec: EnvSpec, device: torch.device, clock: Clock) -> Training:
+    """Builds a training: the same bits for the same configuration."""
+    policy, flat = build(spec, config.policy, config.seed, device)
+    env = envs.make(spec, config.ppo.num_envs, config.seed, device)
+    path, why = _path(config, policy, flat, env)
+    ppo = PPO(config.ppo, env, path, _optimizer(config.ppo, policy, flat), config.seed, clock)
+    return Training(ppo, policy, flat, f"{path.name} path{why}")
+
+
+def _optimizer(config: PPOConfig, policy: ActorCritic, flat: FlatParameters) -> Adam:
+    steps = config.update_epochs * config.num_minibatches
+    if config.optimizer == "muon":
+        return Muon(flat, policy.hidden_matrices(), config.max_grad_norm, steps)
+    return Adam(flat, config.max_grad_norm, steps)
+
+
+def _path(config: Config, policy: ActorCritic, flat: FlatParameters, env: NativeVectorEnv) -> tuple[Path, str]:
+    """What runs the network, and in words why it is not the fast path."""
+    why = misfit(config.policy, env.device) if config.device.fused else "device.fused=false"
+    if why:
+        return General(policy, flat, env, config.ppo, config.seed), f" ({why})"
+    return Fused(shapes(policy, flat, env.spec, config.policy), flat, env, config.ppo, config.seed), ""

@@ -1,0 +1,87 @@
+"""The general path: torch's autograd for the network, whatever it is, and kernels for everything else."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from envs.vector import VectorEnv
+from kernels.ppo_loss import ppo_loss
+from pipeline.config import PPOConfig
+from pipeline.optimizer import Adam
+from pipeline.policy import FlatParameters, Policy, sample, several
+from pipeline.profile import Clock
+from pipeline.rollout import Rollout
+
+
+class General:
+    """Runs any torch policy on any environment; what each method has to do is said in pipeline/ppo.py."""
+
+    name = "general"
+
+    def __init__(self, policy: Policy, flat: FlatParameters, env: VectorEnv, config: PPOConfig, run_seed: int) -> None:
+        self.policy, self._flat, self._env, self._config, self._run_seed = policy, flat, env, config, run_seed
+        self._grad_value = torch.empty(config.minibatch_size, device=env.device)
+
+    def prepared(self, work: Callable[[], None]) -> Callable[[], None]:
+        return work
+
+    @torch.no_grad()
+    def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
+        rollout.observations[0].copy_(rollout.observations[-1])
+        rollout.policy_versions.copy_(iteration.expand_as(rollout.policy_versions))
+        first = int(iteration) * rollout.steps
+        for t in range(rollout.steps):
+            parameters = self.policy.distribution(rollout.observations[t])  # (N, P)
+            drawn = (rollout.actions[t], rollout.log_probs[t], rollout.entropies[t])
+            sample(parameters, *drawn, first + t, self._run_seed, several(self._env.spec))
+            with clock.phase("env_step"):
+                self._env.step(rollout.actions[t], rollout.step_output(t))
+
+    def attribute(self, clock: Clock) -> None:
+        pass  # the clock saw each step
+
+    @torch.no_grad()
+    def evaluate(self, rollout: Rollout) -> None:
+        values = self.policy.value(rollout.observations.flatten(0, 1))  # ((T + 1) * N,)
+        rollout.values.copy_(values.view_as(rollout.values))
+        cut = (rollout.truncated > rollout.terminated).flatten().nonzero().squeeze(-1)
+        if len(cut):
+            final = self.policy.value(rollout.final_observations.flatten(0, 1).index_select(0, cut))
+            rollout.final_values.view(-1).index_copy_(0, cut, final)
+
+    def step(
+        self, rollout: Rollout, index: Tensor, shift: Tensor, metrics: Tensor, optimizer: Adam, number: int
+    ) -> None:
+        observation = rollout.seen.index_select(0, index)  # (B, D)
+        parameters = self.policy.distribution(observation)  # (B, P)
+        value = self.policy.value(observation)  # (B,)
+        gradient = self._loss(rollout, index, shift, parameters.detach(), value.detach(), metrics)
+        self._flat.gradients.zero_()
+        # A scalar of the same gradient: handed to autograd, gradients make torch import sympy, which takes 2 s.
+        ((parameters * gradient).sum() + (value * self._grad_value).sum()).backward()
+        optimizer.step(number)
+
+    @torch.no_grad()
+    def look_back(self, rollout: Rollout, index: Tensor, shift: Tensor, metrics: Tensor) -> None:
+        observation = rollout.seen.index_select(0, index)
+        self._loss(rollout, index, shift, self.policy.distribution(observation), self._grad_value, metrics)
+
+    def _loss(
+        self, rollout: Rollout, index: Tensor, shift: Tensor, parameters: Tensor, value: Tensor, metrics: Tensor
+    ) -> Tensor:
+        """The loss of the samples at `index`; returns its gradient by `parameters`, that by `value` is kept."""
+        gradient = torch.empty_like(parameters)
+        config, recorded = self._config, rollout.recorded
+        samples = (parameters, value, index, *recorded, shift)
+        ppo_loss(
+            *samples,
+            gradient,
+            self._grad_value,
+            metrics,
+            clip_coef=config.clip_coef,
+            ent_coef=config.ent_coef,
+            vf_coef=config.vf_coef,
+            sizes=several(self._env.spec),
+        )
+        return gradient
