@@ -188,8 +188,8 @@ def test_planted_47(pair: Pair) -> None:
     ("name", "deterministic", "pair"),
     [
         ("pendulum", True, ("        if deterministic:", "        if not deterministic:")),
-        ("pendulum", False, ("sample(parameters, action, unused[0], unused[1], step, sampling_key)",
-                             "sample(parameters, action, unused[0], unused[1], 0, sampling_key)")),
+        ("pendulum", False, ("sample(parameters, action, unused[0], unused[1], step, sampling_key, sizes)",
+                             "sample(parameters, action, unused[0], unused[1], 0, sampling_key, sizes)")),
         ("pendulum", True, ("terminated[ended] = out.terminated[ended].bool()", "terminated[ended] = True")),
         ("cartpole", True, ("terminated[ended] = out.terminated[ended].bool()", "terminated[ended] = False")),
     ],

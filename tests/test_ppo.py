@@ -596,7 +596,7 @@ def test_21_raw_actions_are_stored_and_clipped_ones_act(path: str) -> None:
     check_raw_actions(path)
 
 
-_SAMPLE = "sample(parameters, *drawn, first + t, self._run_seed)\n"
+_SAMPLE = "sample(parameters, *drawn, first + t, self._run_seed, several(self._env.spec))\n"
 _DRAWN = "action[i * ACTION_WIDTH + k] = drawn[k];"
 _PLAYED = "clamp(drawn[k], action_low[k], action_high[k])"
 ACTIONS: dict[str, Fault] = {

@@ -6,7 +6,7 @@ here=$(dirname "$0")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 : "${CXX:=c++}" "${RUN:=}"
-: "${FLAGS:=-std=c++17 -O3 -march=native -ffp-contract=off -fno-math-errno -fno-exceptions -pthread}"
+: "${FLAGS:=-std=c++17 -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-exceptions -pthread}"
 wrong=0
 [ $# -gt 0 ] || set -- probe cartpole pendulum
 for run; do
