@@ -51,7 +51,7 @@ class Fused:
         self._mlp.rollout(env.spec.header, env.spec.state_size, *parts, env.spec.max_episode_steps, self._run_seed)
 
     def attribute(self, clock: Clock) -> None:
-        forward, env = self._ticks.sum(0).tolist()
+        forward, env = map(sum, zip(*self._ticks.tolist(), strict=True))
         clock.attribute("env_step", clock.present() * env / (forward + env or 1))  # a processor without a counter: 0
 
     def evaluate(self, rollout: Rollout) -> None:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,19 +32,20 @@ class Adam:
         self._first, self._second = torch.zeros_like(flat.parameters), torch.zeros_like(flat.parameters)
         # beta1^t and beta2^t as running products, which round alike on every machine.
         self._powers = torch.ones(2, dtype=torch.float64)
+        self._running, self._prepared = np.empty((steps, 2)), np.empty((steps, 3))
         self._schedules = flat.parameters.new_empty(steps, 3)
         self.norms, self._scale = flat.parameters.new_empty(steps), flat.parameters.new_empty(1)
         self.squares = flat.parameters.new_empty(partitions(len(flat.parameters)))
 
     def begin(self, learning_rate: float) -> None:
         """Prepares the steps of an iteration."""
-        power1, power2 = self._powers.tolist()
-        schedules = []
-        for _ in range(len(self._schedules)):
-            power1, power2 = power1 * BETA1, power2 * BETA2
-            schedules.append((learning_rate, 1.0 - power1, 1.0 - power2))
-        self._powers[0], self._powers[1] = power1, power2
-        self._schedules.copy_(torch.tensor(schedules))
+        powers = self._powers.numpy()
+        self._running[0] = powers * (BETA1, BETA2)
+        self._running[1:] = (BETA1, BETA2)
+        np.multiply.accumulate(self._running, out=self._running)
+        powers[:] = self._running[-1]
+        self._prepared[:, 0], self._prepared[:, 1:] = learning_rate, 1.0 - self._running
+        self._schedules.copy_(torch.from_numpy(self._prepared))
 
     def step(self, number: int = 0) -> None:
         """Step `number` of the iteration, on the gradient that lies in the flat buffer."""

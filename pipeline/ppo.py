@@ -201,7 +201,7 @@ class PPO:
                 f"{numbers['policy_loss']}, gradient norm {numbers['grad_norm']}. Train with a smaller "
                 "ppo.learning_rate"
             )
-        after = float(self._metrics_after[METRICS.index("clip_fraction")])
+        after = self._metrics_after.tolist()[METRICS.index("clip_fraction")]
         return {**numbers, "clip_fraction_after": after, "learning_rate": learning_rate}
 
     def state(self) -> dict[str, Tensor]:
