@@ -102,7 +102,7 @@ DEVICE void interleave(vec& a, vec& b) {
 #endif
 constexpr int VECTOR = LS_VECTOR;
 #pragma GCC diagnostic ignored "-Wpsabi"  // a width beyond the machine's: nothing is called across units
-#if defined(__FMA__)
+#if defined(__FMA__) && defined(__clang__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
@@ -158,16 +158,23 @@ DEVICE_MEMBER void interleave(vec& a, vec& b, Lanes<L...>) {
 // (a0 b0 a1 b1 ...), and the same of the upper halves
 DEVICE void interleave(vec& a, vec& b) { interleave(a, b, FirstLanes<VECTOR>::type{}); }
 
-// A width that the machine has no instruction for goes lane by lane, with the same result.
+// One instruction where the machine has it; other widths go lane by lane, with the same result. g++ gets builtins: its
+// immintrin.h takes longer to read than a kernel to compile.
 DEVICE vec fused_multiply_add(vec a, vec b, vec c) {
-#if LS_VECTOR == 16 && defined(__AVX512F__)
-    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif LS_VECTOR == 8 && defined(__FMA__)
-    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#elif LS_VECTOR == 4 && defined(__FMA__)
-    return (vec)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
-#elif LS_VECTOR == 4 && defined(__ARM_NEON)
+#if LS_VECTOR == 4 && defined(__ARM_NEON)
     return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#elif LS_VECTOR == 16 && defined(__AVX512F__) && defined(__clang__)
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif LS_VECTOR == 16 && defined(__AVX512F__)
+    return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1, 4);  // rounding as it is set
+#elif LS_VECTOR == 8 && defined(__FMA__) && defined(__clang__)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif LS_VECTOR == 8 && defined(__FMA__)
+    return __builtin_ia32_vfmaddps256(a, b, c);
+#elif LS_VECTOR == 4 && defined(__FMA__) && defined(__clang__)
+    return (vec)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
+#elif LS_VECTOR == 4 && defined(__FMA__)
+    return __builtin_ia32_vfmaddps(a, b, c);
 #else
     vec r;
     for (int l = 0; l < VECTOR; l++) r[l] = __builtin_fmaf(a[l], b[l], c[l]);
@@ -176,10 +183,13 @@ DEVICE vec fused_multiply_add(vec a, vec b, vec c) {
 }
 // Between low and high; NaN stays NaN.
 DEVICE vec clamp(vec a, float low, float high) {
-#if LS_VECTOR == 16 && defined(__AVX512F__)
+#if LS_VECTOR == 16 && defined(__AVX512F__) && defined(__clang__)
     return (vec)_mm512_min_ps(_mm512_set1_ps(high), _mm512_max_ps(_mm512_set1_ps(low), (__m512)a));
+#elif LS_VECTOR == 16 && defined(__AVX512F__)
+    const vec above = __builtin_ia32_maxps512_mask(splat(low), a, a, (unsigned short)-1, 4);
+    return __builtin_ia32_minps512_mask(splat(high), above, above, (unsigned short)-1, 4);
 #elif LS_VECTOR == 8 && defined(__AVX__)
-    return (vec)_mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), (__m256)a));
+    return __builtin_ia32_minps256(splat(high), __builtin_ia32_maxps256(splat(low), a));
 #else
     a = select(a < low, splat(low), a);
     return select(a > high, splat(high), a);
