@@ -180,7 +180,7 @@ _ENDED = "ended = running & (out.terminated | out.truncated).bool()"
     ids=["47 later episodes too", "47 the first to finish", "40 unseeded", "another order", "last reward"],
 )  # fmt: skip
 def test_planted_47(pair: Pair) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, UserError)):  # an episode that was not played may have a return of NaN
         check_no_bias(faulty(evaluation, pair))
 
 

@@ -196,7 +196,9 @@ def test_a_planted_fault_is_found(right: str, wrong: str) -> None:
     spin = "for (int spin = 0; spin < SPINS && "
     assert right in text
     assert spin in text
-    assert stress("thread", text.replace(right, wrong).replace(spin, "for (int spin = 0; spin < 0 && ")).returncode != 0
+    faulty = text.replace(right, wrong).replace(spin, "for (int spin = 0; spin < 0 && ")
+    # On a busy core threads may take turns so well that a race does not come about.
+    assert any(stress("thread", faulty).returncode for _ in range(10))
 
 
 class Chain:
