@@ -17,7 +17,7 @@ repro: install
 	@echo "MLflow UI: make ui"
 
 test: install
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+	LOCKSTEP_OPTIMIZATION=-O1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .

@@ -26,9 +26,10 @@ from kernels.errors import UserError
 FOLDER = Path(__file__).resolve().parent
 # No contraction and no fast-math: one result on any machine. Neither errno nor the floating-point flags are read by
 # anyone, and without them loops with choices in them vectorize.
+OPTIMIZATION = os.environ.get("LOCKSTEP_OPTIMIZATION", "-O3")  # the tests take less, which builds faster
 FLAGS = (
     "-std=c++17",
-    "-O3",
+    OPTIMIZATION,
     "-march=native",
     "-ffp-contract=off",
     "-fno-math-errno",

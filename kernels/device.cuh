@@ -43,10 +43,10 @@ static thread_local Index gridDim{1};
 static thread_local Index threadIdx{0};
 static thread_local Index blockDim{1};
 static void* shared_array(int site, unsigned long bytes);
-static void barrier();
+static void barrier(const char* file, int line);
 #define SHARED(type, name, count) type(&name)[count] = *(type(*)[count])shared_array(__COUNTER__, sizeof(type[count]))
 #define SHARED_TILE(name, count) float* name = (float*)shared_array(__COUNTER__, sizeof(float) * (count))
-#define BARRIER() barrier()
+#define BARRIER() barrier(__FILE__, __LINE__)
 #else
 constexpr Index threadIdx{0};
 constexpr Index blockDim{1};

@@ -65,12 +65,14 @@ def run(
     threads: int,
     header: Path | None = None,
     timeout: float = 120.0,
+    without: tuple[str, int] | None = None,
     **constants: Constant,
 ) -> list[torch.Tensor]:
     """Runs one launch with `threads` threads a block and returns what it wrote, one tensor for each Out.
 
     Args:
         values: as for the kernel itself; they stay as they are.
+        without: file and line of a barrier to leave out, to see it missed.
         timeout: seconds after which threads are taken to wait at a barrier that not all of them reach.
 
     Raises:
@@ -85,6 +87,7 @@ def run(
         before, after = Path(folder) / "in", Path(folder) / "out"
         before.write_bytes(b"".join(_record(numpy_type(a), v) for a, v in zip(kernel.arguments, every, strict=True)))
         command = [str(program), str(before), str(after), str(kernel.blocks(sizes)), str(threads)]
+        command += map(str, without or ())
         surroundings = os.environ | _ENVIRONMENT
         try:
             result = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=timeout)

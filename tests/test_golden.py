@@ -129,7 +129,9 @@ def test_python(run: str, threads: int, tmp_path: Path) -> None:
 # Without Python
 # ---------------------------------------------------------------------------------------------------------------------
 
-_BY_DEFAULT = " ".join(flag for flag in compiler.FLAGS if flag not in ("-fPIC", "-shared"))
+_BY_DEFAULT = " ".join(
+    "-O3" if flag == compiler.OPTIMIZATION else flag for flag in compiler.FLAGS if flag not in ("-fPIC", "-shared")
+)
 _PORTABLE = _BY_DEFAULT.replace(" -march=native", "")
 # Where the compiler's effort is not what is tested; it takes most of the time, and changes no bit either.
 _QUICK, _QUICK_PORTABLE = (flags.replace("-O3", "-O0") for flags in (_BY_DEFAULT, _PORTABLE))

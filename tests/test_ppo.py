@@ -425,11 +425,11 @@ PLANTED: dict[str, Fault] = {
     "gradients pile up": (("general", "        self._flat.gradients.zero_()\n", ""),),
     "gradients of the first parameters": (("fused", "        self._mlp.pack(parameters, self._packed)\n", ""),),
     "never clipped": (("optimizer", "self._max_grad_norm = max_grad_norm", "self._max_grad_norm = 1e9"),),
-    "no bias correction": (("optimizer", "1.0 - power1, 1.0 - power2", "1.0, 1.0"),),
+    "no bias correction": (("optimizer", "1.0 - self._running", "1.0"),),
     "first step's correction for ever": (
-        ("optimizer", "power1, power2 = power1 * BETA1, power2 * BETA2", "power1, power2 = BETA1, BETA2"),
+        ("optimizer", "np.multiply.accumulate(self._running, out=self._running)", "self._running[:] = (BETA1, BETA2)"),
     ),
-    "corrections begin again": (("optimizer", "self._powers[0], self._powers[1] = power1, power2", "pass"),),
+    "corrections begin again": (("optimizer", "powers[:] = self._running[-1]", "pass"),),
     "one schedule for all steps": (("optimizer", "_move(self._schedules[number])", "_move(self._schedules[0])"),),
 }  # fmt: skip
 

@@ -2,8 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,23 +52,5 @@ def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plant:
         monkeypatch.setattr(kernel, "path", faulty)
         for cache in ("_functions", "_plans"):
             monkeypatch.setattr(kernel, cache, {})
-
-    return put
-
-
-# Without optimization a kernel of the network builds in a third of the time; tests/test_golden.py holds that it changes
-# no bit.
-QUICK = tuple("-O0" if flag == "-O3" else flag for flag in compiler.FLAGS)
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Kernel]], None]:
-    """quick(kernels): for one test these are built without optimization."""
-
-    def put(kernels: Iterable[Kernel]) -> None:
-        monkeypatch.setattr(compiler, "compile_library", partial(compiler.compile_library, flags=QUICK))
-        for kernel in kernels:
-            for cache in ("_functions", "_plans"):
-                monkeypatch.setattr(kernel, cache, {})
 
     return put

@@ -1,6 +1,6 @@
 """The fused MLP: forward, gradient and reduction against float64, over its shapes; each planted mistake is seen."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 import reference
 import torch
 from compare import assert_close, assert_near, poisoned
-from conftest import QUICK, Plant
+from conftest import Plant
 from networks import LOG_STD_RANGE, choices, flat_size, network, packed, parameters
 from torch import Tensor
 
@@ -42,17 +42,12 @@ SHARED = network((9, 17), 3, 3, relu=True, shared=True)
 GAUSSIAN = network((9, 17), 3, 2, discrete=False, shared=True)
 
 
-@pytest.fixture(autouse=True)
-def _quick(quick: Callable[[Iterable[Kernel]], None]) -> None:
-    quick(KERNELS)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _programs() -> None:
     """Builds the shapes' kernels, two at a time."""
     with ThreadPoolExecutor(2) as executor:
         builds = [
-            executor.submit(compiler.compile_library, kernel.host_unit(None, net.constants), kernel.name, QUICK)
+            executor.submit(compiler.compile_library, kernel.host_unit(None, net.constants), kernel.name)
             for net in (*SHAPES.values(), SMALL, SHARED, GAUSSIAN)
             for kernel in (mlp.GRADIENT[net.kind], mlp.VALUES, mlp.DISTRIBUTION, mlp.REDUCE, mlp.PACK)
         ]

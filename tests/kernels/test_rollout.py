@@ -1,13 +1,12 @@
 """The fused rollout is its single kernels, step by step and bit for bit, on every native environment."""
 
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 import torch
 from compare import poisoned
-from conftest import QUICK, Plant
+from conftest import Plant
 from networks import network, parameters
 from torch import Tensor
 
@@ -42,16 +41,11 @@ def _programs() -> None:
         specs = [envs.spec(name) for name in envs.names()]
         constants = [{**fitting(spec).constants, "STATE": spec.state_size} for spec in specs]
         builds = [
-            executor.submit(compiler.compile_library, kernel(spec).host_unit(spec.header, c), kernel(spec).name, QUICK)
+            executor.submit(compiler.compile_library, kernel(spec).host_unit(spec.header, c), kernel(spec).name)
             for spec, c in zip(specs, constants, strict=True)
         ]
         for build in builds:
             build.result()
-
-
-@pytest.fixture(autouse=True)
-def _quick(quick: Callable[[Iterable[Kernel]], None]) -> None:
-    quick(mlp.ROLLOUT.values())
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ Each gate is shown to bite: by every barrier of every kernel left out in turn, a
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,11 @@ import pytest
 from cases import CASES, Case
 from conftest import Plant, source
 
-from kernels import emulator
+from kernels import compiler, emulator
 
 BLOCK_SIZES = (1, 32, 128)
 BARRIER = "BARRIER();"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 # One that ends on its first line, or at the first brace of a line's own.
@@ -38,46 +37,30 @@ def reached(text: str, kernel: str) -> list[re.Match[str]]:
 
 
 def barriers() -> list[tuple[str, str, int]]:
-    """Every barrier once: the first row whose kernel comes to it, the function it stands in, and its place there."""
-    seen, result = set(), []
+    """Every barrier once, by file and line, behind the first row whose kernel comes to it."""
+    texts = {path.name: path.read_text() for path in [*compiler.FOLDER.glob("*.cu*"), *(ROOT / "envs").glob("*.h")]}
+    seen: dict[tuple[str, int], str] = {}
     for name, case in CASES.items():
-        text = source(case.kernel, case.header)
-        for function in reached(text, case.kernel.name):
-            for number, match in enumerate(re.finditer(re.escape(BARRIER), function.group())):
-                if (own := (function.group(), number)) not in seen:
-                    seen.add(own)
-                    result.append((name, function.group(1), function.start() + match.start()))
-    return result
+        for function in reached(source(case.kernel, case.header), case.kernel.name):
+            file = next(file for file, text in texts.items() if function.group() in text)
+            start = texts[file].index(function.group())
+            for match in re.finditer(re.escape(BARRIER), function.group()):
+                seen.setdefault((file, texts[file].count("\n", 0, start + match.start()) + 1), name)
+    return [(name, file, line) for (file, line), name in seen.items()]
 
 
 BARRIERS = barriers()
 
 
-def without_barrier(name: str, place: int, folder: Path) -> Case:
-    """A row whose kernel lacks one barrier."""
-    case, kernel = CASES[name], copy(CASES[name].kernel)
-    text = source(kernel, case.header)
-    kernel.path = folder / f"{place}.cu"
-    kernel.path.write_text(text[:place] + text[place + len(BARRIER) :])
-    return replace(case, kernel=kernel)
-
-
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Case]:
-    """The rows without a barrier, by the barrier's number."""
-    folder = tmp_path_factory.mktemp("barriers")
-    return {number: without_barrier(name, place, folder) for number, (name, _, place) in enumerate(BARRIERS)}
-
-
 @pytest.fixture(scope="module", autouse=True)
-def _programs(faulty: dict[int, Case], request: pytest.FixtureRequest) -> None:
-    """Builds all programs that are asked for, two at a time."""
-    asked = {item.originalname for item in request.session.items}
-    wanted = [(case, sanitizer) for case in CASES.values() for sanitizer in emulator.SANITIZERS]
-    if "test_a_missing_barrier_is_a_race" in asked:
-        wanted += [(case, "thread") for case in faulty.values()]
+def _programs() -> None:
+    """Builds all programs, two at a time."""
     with ThreadPoolExecutor(2) as executor:
-        builds = [executor.submit(emulator.build, c.kernel, s, c.header, c.constants) for c, s in wanted]
+        builds = [
+            executor.submit(emulator.build, case.kernel, sanitizer, case.header, case.constants)
+            for case in CASES.values()
+            for sanitizer in emulator.SANITIZERS
+        ]
         for build in builds:
             build.result()
 
@@ -121,11 +104,11 @@ def test_several_blocks_run_at_once() -> None:
         assert case.kernel.blocks(sizes) > 1 or name in one_block_by_design
 
 
-@pytest.mark.parametrize("number", range(len(BARRIERS)), ids=[f"{name}-{f}-{place}" for name, f, place in BARRIERS])
-def test_a_missing_barrier_is_a_race(faulty: dict[int, Case], number: int) -> None:
-    case = faulty[number]
+@pytest.mark.parametrize(("name", "file", "line"), BARRIERS)
+def test_a_missing_barrier_is_a_race(name: str, file: str, line: int) -> None:
+    case = CASES[name]
     with pytest.raises(RuntimeError, match="data race"):
-        emulate(case, case.rows[-1], "thread", 32)
+        emulate(case, case.rows[-1], "thread", 32, without=(file, line))
 
 
 def test_blocks_that_share_an_output_are_a_race(plant: Plant) -> None:
