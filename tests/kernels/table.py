@@ -27,9 +27,11 @@ import test_philox_words  # noqa: E402
 import test_planted_dynamics  # noqa: E402
 import test_ppo  # noqa: E402
 import test_ppo_loss  # noqa: E402
+import test_rollout  # noqa: E402
 import test_sample  # noqa: E402
 import test_sanitizers  # noqa: E402
 import test_shuffle  # noqa: E402
+import test_summary  # noqa: E402
 from cases import CASES  # noqa: E402
 
 from kernels.launcher import Kernel  # noqa: E402
@@ -74,10 +76,11 @@ def planted(module: ModuleType, kernel: str) -> list[Any]:
 for _name, _case in CASES.items():
     if _case.kernel.name.startswith("mlp_"):
         _mine = [*planted(test_mlp, _case.kernel.name), *planted(test_ppo, _case.kernel.name)]
-        _steps = _case.kernel.name == "mlp_rollout"
-        PROOFS[_name] = ("the replay of tests/test_ppo.py" if _steps else "a float64 network", _mine)
+        _environment = _name.removeprefix("mlp_rollout-")
+        _mine += [fault for fault in test_rollout.FAULTS.values() if fault[0] == _environment]
+        PROOFS[_name] = ("a float64 network" if _environment == _name else "single kernels, float64 replay", _mine)
 for _name in ("rollout_sums", "summary"):
-    PROOFS[_name] = ("the replay of tests/test_ppo.py", planted(test_ppo, _name))
+    PROOFS[_name] = ("`summary`, NumPy", [*planted(test_summary, _name), *planted(test_ppo, _name)])
 for _name, _case in test_gymnasium.CASES.items():
     PROOFS[f"env_step-{_name}"] = (f"Gymnasium {_case.gymnasium}", test_planted_dynamics.STEP[_name])
     PROOFS[f"env_reset-{_name}"] = (f"Gymnasium {_case.gymnasium}", [test_planted_dynamics.START[_name]])
