@@ -80,7 +80,7 @@ KIND = {"mlflow.experimentKind": "custom_model_development"}  # not MLflow's Gen
 BATCH = 1000  # most metrics that MLflow takes in one call
 FLUSH_S = 2.0
 RETRY_S = 30.0  # between calls to a store that stopped answering
-NICE = 15  # a thirtieth of a busy core
+NICE = 15  # a thirtieth of a busy core, while the training goes on
 FINISH_S = 300.0  # the writer ends by itself, on a busy machine late
 WARNED = 3  # exit code of a writer that has said what was wrong
 
@@ -440,6 +440,7 @@ def write(lines: IO[str], answer: Callable[[str | None], None]) -> int:
         for line in lines:
             messages.put(json.loads(line))
         messages.put(None)
+        _give_way(0)  # the training waits now
 
     # Reads at once, also while MLflow is imported: a full pipe would stop the training.
     threading.Thread(target=read, daemon=True).start()
@@ -758,11 +759,13 @@ def _experiment_id(store: str, experiment: str) -> str:
     return str(row[0])
 
 
-def _give_way() -> None:
-    """Training comes first where cores are few: importing MLflow takes seconds of one."""
-    os.nice(NICE)
-    with contextlib.suppress(OSError):  # Linux shares by session before it looks at processes
-        Path("/proc/self/autogroup").write_text(str(NICE))
+def _give_way(nice: int) -> None:
+    """Training comes first where cores are few: importing MLflow takes seconds of one.
+
+    Linux shares a processor by sessions before it looks at processes, and lets a session take its weight back.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def main(arguments: list[str]) -> int:
@@ -775,7 +778,8 @@ def main(arguments: list[str]) -> int:
     commands.add_parser("writer", help="used by the stages: write the messages of standard input to MLflow")
     options = parser.parse_args(arguments)
     if options.command == "writer":
-        _give_way()
+        os.nice(5)
+        _give_way(NICE)
         answers = os.fdopen(os.dup(1), "w", buffering=1)
         os.dup2(2, 1)  # whatever MLflow prints must not look like an answer
 
