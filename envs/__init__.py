@@ -7,7 +7,7 @@ import torch
 
 from envs import acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum
 from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
-from envs.vector import NativeVectorEnv, StepOutput, VectorEnv
+from envs.vector import NativeVectorEnv, StepOutput, VectorEnv, empty_output
 from kernels.errors import UserError
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "NativeVectorEnv",
     "StepOutput",
     "VectorEnv",
+    "empty_output",
     "make",
     "names",
     "spec",

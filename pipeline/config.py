@@ -290,6 +290,7 @@ class ValidateConfig(_Section):
     prefix: ClassVar[str] = "validate."
     num_envs: int = _whole(1)
     steps: int = _whole(1)
+    strict: bool = _flag()
 
 
 @dataclass(frozen=True)
