@@ -33,7 +33,7 @@ def run(config: Config) -> None:
     console = Console()
 
     loaded = checkpoint.load(Path(config.checkpoint))
-    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     checkpoint.expect_environment(loaded.manifest, spec)
     chosen = config.evaluate
     seeds.prove_split(seeds.evaluation_seeds(chosen.split, chosen.episodes), chosen.split)

@@ -21,7 +21,7 @@ from kernels.errors import UserError
 from pipeline import seeds
 from pipeline.checkpoint import parameters_sha256
 from pipeline.config import EvaluateConfig, PolicyConfig
-from pipeline.mlp import FUSED, FusedPolicy, shapes
+from pipeline.mlp import FUSED, HOSTED, FusedPolicy, shapes
 from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, sample, several
 
 
@@ -76,7 +76,7 @@ def initial_policy(manifest: Mapping[str, Any], spec: EnvSpec, device: torch.dev
     """The policy that a training began with, in its flat buffer, answering by the path that trained it."""
     config = PolicyConfig(**manifest["config"]["policy"])
     policy, flat = build(spec, config, int(manifest["config"]["seed"]), device)
-    if manifest["path"] == FUSED:
+    if manifest["path"] in (FUSED, HOSTED):
         return FusedPolicy(shapes(policy, flat, spec, config), flat), flat
     return policy, flat
 

@@ -51,7 +51,7 @@ def run(config: Config) -> None:
     torch.set_num_threads(1)  # torch's own kernels promise the same bits only so; ours do with any number
     compiler.set_threads(config.device.threads)
     device = torch.device(config.device.resolve())
-    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     identity = {"config_sha256": configuration.sha256(config), "env_spec_sha256": spec.sha256()}
     partial = out / partial_name({**identity, "sources_sha256": provenance.sources_sha256()})
     facts = provenance.collect(str(device))
@@ -127,7 +127,7 @@ def _announce(config: Config, ppo: PPO, path: str) -> None:
     steps, wanted = ppo.iterations * config.ppo.batch_size, config.ppo.total_steps
     rounding = f" (whole iterations of {wanted:,})" if steps != wanted else ""
     start = f", going on from step {ppo.steps:,}" if ppo.iteration else ""
-    text = f"train: {config.env.name}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
+    text = f"train: {config.env.title}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
     Console().print(text, highlight=False, soft_wrap=True)
 
 

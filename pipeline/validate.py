@@ -27,7 +27,7 @@ def run(config: Config) -> None:
     target.unlink(missing_ok=True)
     compiler.set_threads(config.device.threads)
     device = torch.device(config.device.resolve())
-    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     plan = validation.Plan(spec, config.validate.num_envs, config.validate.steps, config.seed)
     checks = validation.validate(lambda spec, num_envs, run_seed: envs.make(spec, num_envs, run_seed, device), plan)
     Console().print(table(spec, checks))
