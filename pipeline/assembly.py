@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 import envs
+from envs.normalize import Normalized
 from envs.spec import EnvSpec
 from envs.vector import NativeVectorEnv, VectorEnv
 from pipeline.config import Config, PPOConfig
@@ -36,6 +37,8 @@ def assemble(config: Config, spec: EnvSpec, device: torch.device, clock: Clock) 
     """Builds a training: the same bits for the same configuration."""
     policy, flat = build(spec, config.policy, config.seed, device)
     env = envs.make(spec, config.ppo.num_envs, config.seed, device)
+    if config.env.normalized:
+        env = Normalized(env, config.env.normalized, config.ppo.gamma)
     path, why = _path(config, policy, flat, env)
     ppo = PPO(config.ppo, env, path, _optimizer(config.ppo, policy, flat), config.seed, clock)
     return Training(ppo, policy, flat, f"{path.name} path{why}")

@@ -40,7 +40,13 @@ def run(config: Config) -> None:
     console.print(f"evaluate: {spec.name}, split {chosen.split}, checkpoint {loaded.manifest['sha256'][:12]} verified")
 
     played = evaluation.compare(
-        loaded.manifest, loaded.tensors["parameters"], spec, chosen, device, lambda line: console.print(f"  {line}")
+        loaded.manifest,
+        loaded.tensors["parameters"],
+        spec,
+        chosen,
+        device,
+        lambda line: console.print(f"  {line}"),
+        loaded.tensors,
     )
     metrics = evaluation.metrics(played, loaded.manifest, chosen)
     files.write(out / "episodes.csv", evaluation.episodes_csv(played))

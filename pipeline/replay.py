@@ -54,6 +54,7 @@ def run(config: Config) -> None:
     run_seed = int(loaded.manifest["config"]["seed"])
     policy, flat = evaluation.initial_policy(loaded.manifest, spec, device)
     flat.parameters.copy_(loaded.tensors["parameters"])
+    policy = evaluation.frozen(policy, loaded.tensors, device)
 
     listed, row = episode_list(config, run_seed, loaded.tensors)
     steps = list(play(policy, spec, listed.to(device), row, config.evaluate.deterministic))
