@@ -33,6 +33,7 @@ from kernels.errors import UserError
 # Seconds of a step of all environments below which worker processes are not tried: waking them takes as long.
 CHEAP = 250e-6
 TRIAL_SECONDS = 0.1  # of each way to step them
+START_SECONDS = 60.0  # for a process to begin and to import, beside what making its environments may take
 
 
 class HostVectorEnv:
@@ -229,7 +230,7 @@ class Workers:
             try:
                 for first, end in self._shares:
                     self._start(shape, first, end, file.fileno())
-                self._wait("be made")
+                self._wait("be made", START_SECONDS + spec.timeout_s)
             except BaseException:
                 self.kill()
                 raise
@@ -256,11 +257,11 @@ class Workers:
 
     def reset(self) -> None:
         self._tell(player.RESET)
-        self._wait("reset")
+        self._wait("reset", self._spec.timeout_s)
 
     def step(self) -> None:
         self._tell(player.STEP)
-        self._wait("step")
+        self._wait("step", self._spec.timeout_s)
 
     def close(self) -> None:
         """Lets the workers end by themselves; kills those that do not."""
@@ -293,10 +294,10 @@ class Workers:
             with contextlib.suppress(BrokenPipeError):  # its answer tells why
                 process.stdin.write(command)
 
-    def _wait(self, call: str) -> None:
+    def _wait(self, call: str, seconds: float) -> None:
         """Until each worker has answered. UserError, with all workers ended: one raised, died or hangs."""
         waiting = dict(zip(self._answers, range(len(self._answers)), strict=True))
-        deadline = time.monotonic() + self._spec.timeout_s
+        deadline = time.monotonic() + seconds
         while waiting:
             ready, _, _ = select.select(waiting, (), (), max(0.0, min(1.0, deadline - time.monotonic())))
             for answers in ready:
@@ -309,7 +310,7 @@ class Workers:
                     if self._processes[number].poll() is not None:
                         self._fail(self._said(number, b""))
                 if time.monotonic() >= deadline:
-                    self._fail(self._hanging(min(waiting.values()), call))
+                    self._fail(self._hanging(min(waiting.values()), call, seconds))
 
     def _fail(self, error: UserError) -> NoReturn:
         self.kill()
@@ -332,12 +333,12 @@ class Workers:
             "env.workers=0 runs the environments in the training's own process"
         )
 
-    def _hanging(self, number: int, call: str) -> UserError:
+    def _hanging(self, number: int, call: str, seconds: float) -> UserError:
         first, end = self._shares[number]
         busy = np.flatnonzero(self.board.playing[first:end])
         which = f"environment {first + int(busy[0])}" if len(busy) else f"environments {first} to {end - 1}"
         return UserError(
-            f"env.timeout_s: wanted {which} of {self._spec.id} to {call} within {self._spec.timeout_s:g} s; it has "
+            f"env.timeout_s: wanted {which} of {self._spec.id} to {call} within {seconds:g} s; it has "
             "not. Mend what it waits for, or give a larger env.timeout_s"
         )
 
