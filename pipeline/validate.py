@@ -1,5 +1,6 @@
 """Stage `validate`: the environment's checks; a failing one stops the pipeline and is named in one line."""
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,13 @@ def run(config: Config) -> None:
         each.unlink(missing_ok=True)
     compiler.set_threads(config.device.threads)
     device = torch.device(config.device.resolve())
-    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     plan = Plan(spec, config.validate.num_envs, config.validate.steps, config.seed)
 
     def factory(spec: envs.EnvSpec, num_envs: int, run_seed: int) -> envs.VectorEnv:
         return envs.make(spec, num_envs, run_seed, device)
 
-    checks = validation.validate(factory, plan)
+    checks = check(factory, plan)
     Console(highlight=False).print(table(spec, checks))
     refused = [check for check in checks if check.verdict == "fail"]
     if config.validate.strict:
@@ -53,6 +54,22 @@ def run(config: Config) -> None:
     files.write_json(throughput, speed)
     files.write_json(target, report(spec, checks))
     print(f"{speed['steps_per_second']:,.0f} steps per second with {plan.num_envs} environments")
+
+
+def check(factory: Factory, plan: Plan) -> list[Check]:
+    """All checks; of a Gymnasium environment first those of what it returns, which the vector takes for granted."""
+    if plan.spec.resumable:
+        return validation.validate(factory, plan)
+    from envs.gymnasium_adapter import GymnasiumSpec  # an extra, and slow to import
+    from envs.validation import hosted
+
+    assert isinstance(plan.spec, GymnasiumSpec)
+    # In this process, where a clock and global random states are held.
+    spec = dataclasses.replace(plan.spec, workers=0)
+    returned = hosted.validate(spec, plan)
+    if returned[-1].verdict == "fail":
+        return returned
+    return [*returned, *validation.validate(factory, dataclasses.replace(plan, spec=spec))]
 
 
 def report(spec: envs.EnvSpec, checks: list[Check]) -> dict[str, Any]:

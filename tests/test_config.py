@@ -76,7 +76,8 @@ def test_every_key_has_a_comment_line(name: str) -> None:
 
 
 def test_the_options_are_what_the_code_knows() -> None:
-    assert config.group_options("env") == envs.names()
+    assert config.group_options("env") == sorted([*envs.names(), *envs.ADAPTERS])
+    assert tuple(config.HOSTS) == envs.ADAPTERS
     for activation in ACTIVATIONS:
         assert config.load([f"policy.activation={activation}"]).policy.activation == activation
 
@@ -128,6 +129,9 @@ MISTAKES = [
     ("ppo.gama=1", "got 'ppo.gama'", "Nearest: ppo.gamma"),
     ("ppo.epochs=1", "got 'ppo.epochs'", "Nearest: ppo.update_epochs"),
     ("sed=1", "got 'sed'", "Nearest: seed"),
+    ("env.id=CartPole-v1", "env.id: wanted env=gymnasium with it", "other environments have no such key"),
+    ("env.wrokers=1", "got 'env.wrokers'", "Nearest: env.workers"),
+    ("env={name: gymnasium, id: 3}", "env.id", ""),
     ("ppo.zzz=1", "got 'ppo.zzz'", "Valid: ppo.total_steps"),
     ("zzz=1", "got 'zzz'", "Valid: env, policy"),
     ("seed.x=1", "got 'seed.x'", "seed"),
@@ -248,7 +252,24 @@ def test_the_hash_leaves_out_what_changes_no_training(base: config.Config, overr
     assert config.sha256(config.load(["device=cpu", override])) == config.sha256(base)
 
 
-DECISIVE = [key for key in config.KEYS if key.split(".")[0] in ("env", "policy", "ppo", "seed")] + ["device.fused"]
+@pytest.mark.parametrize("override", ["env.workers=2", "env.workers=0", "env.timeout_s=5"])
+def test_how_an_environment_is_stepped_is_left_out(override: str) -> None:
+    assert config.sha256(config.load(["env=gymnasium", override])) == config.sha256(config.load(["env=gymnasium"]))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "env.id=Acrobot-v1", "env.kwargs={render_mode: rgb_array}", "env.max_episode_steps=7",
+        "env.normalize_observation=true", "env.normalize_reward=true",
+    ],
+)  # fmt: skip
+def test_the_hash_changes_with_what_a_host_is_asked_for(override: str) -> None:
+    assert config.sha256(config.load(["env=gymnasium", override])) != config.sha256(config.load(["env=gymnasium"]))
+
+
+HOSTS_OWN = {f"env.{item.name}" for kind in config.HOSTS.values() for item in dataclasses.fields(kind)}
+DECISIVE = [key for key in config.KEYS if key not in HOSTS_OWN - {"env.name", "env.max_episode_steps"} and key.split(".")[0] in ("env", "policy", "ppo", "seed")] + ["device.fused"]
 
 
 @pytest.mark.parametrize("key", DECISIVE)

@@ -93,8 +93,9 @@ class StepError(Exception):
     """The environment raised an exception; `step` is 0 for the reset."""
 
     def __init__(self, step: int, error: Exception) -> None:
-        text = " ".join(str(error).split())
-        super().__init__(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+        text = " ".join(str(error).partition("\n")[0].split())
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        super().__init__(f"{kind}{text}".removesuffix(": "))
         self.step = step
 
 
