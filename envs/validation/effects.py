@@ -85,7 +85,9 @@ def check_timing(plays: Plays) -> Check:
     rewarded = (bits(usual.out.reward) != bits(altered.out.reward))[_AT:] & within
     flagged = (usual.ended != altered.ended)[_AT:] & within
     observation, reward = _lag(observed), _lag(rewarded)
-    faults = [_late("observation", observation, len(within)), _late("reward", reward[observation == 0], len(within))]
+    lived = within.sum(0)
+    saw = torch.where(observation == 0, lived, 0)  # a reward is late where the observation was not
+    faults = [_late("observation", observation, lived), _late("reward", reward, saw)]
     acted = observed.any() | rewarded.any() | flagged.any()
     alike = _alike(plays)
     if alike or not bool(acted):
@@ -194,15 +196,15 @@ def _lag(differs: Tensor) -> Tensor:
     return torch.where(differs.any(0), differs.long().argmax(0), len(differs))
 
 
-def _late(element: str, lag: Tensor, never: int) -> Fault | None:
-    """A warning where at least half of the environments react, all of these the same number of steps late."""
-    reacted = lag[lag < never]
-    if len(reacted) < max(2, len(lag) / 2) or bool((reacted != reacted[0]).any()) or int(reacted[0]) == 0:
+def _late(element: str, lag: Tensor, lived: Tensor) -> Fault | None:
+    """A warning where half or more of those that `lived` so long react, all the same number of steps late."""
+    reacted = lag < lived
+    count, steps = int(reacted.sum()), int(lag[reacted].min()) if bool(reacted.any()) else 0
+    able = int((lived > steps).sum())
+    if steps == 0 or count < max(2, able / 2) or int(lag[reacted].max()) > steps:
         return None
-    steps = int(reacted[0])
-    environment = int((lag == steps).nonzero()[0])
-    wanted, found = "to react on the step of an action", f"{steps} later, in {len(reacted)} of {len(lag)} environments"
-    return suspicion(element, environment, _AT + 1 + steps, wanted, found)
+    wanted, found = "to react on the step of an action", f"{steps} later, in {count} of {able} environments"
+    return suspicion(element, int(reacted.nonzero()[0]), _AT + 1 + steps, wanted, found)
 
 
 def _usual_lag(lag: Tensor, never: int) -> int | None:

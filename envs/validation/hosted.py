@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import spaces, wrappers
 
 from envs import player
 from envs.gymnasium_adapter import GymnasiumSpec
@@ -19,6 +19,8 @@ from envs.validation.findings import Check, Fault, conclude
 from envs.validation.plays import Plan
 
 _STEPS = 200  # at most
+_VALUES = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
+_OUTSIDE = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)  # Gymnasium's, put around all
 
 
 class Call(NamedTuple):
@@ -38,7 +40,7 @@ class Calls:
 
     def __init__(self, spec: GymnasiumSpec, plan: Plan) -> None:
         self.plan = plan
-        self.environment = player.make(spec.id, spec.kwargs, spec.max_episode_steps)
+        self.environment = _bare(player.make(spec.id, spec.kwargs, spec.max_episode_steps))
         self.space: gymnasium.Space = self.environment.observation_space
 
     @cached_property
@@ -52,20 +54,22 @@ class Calls:
     def _play(self) -> Iterator[Call]:
         actions = playing.random_actions(self.plan)[:_STEPS, :1]
         decode = player.decoder(self.environment.action_space)
-        step, seed = 0, 0
-        begin = True
+        limit, seed, age, step = self.plan.spec.max_episode_steps, 0, 0, 0
+        ended = True
         while step < len(actions):
-            if begin:
+            if ended:
                 call = self._call("reset", step, None, lambda _: self.environment.reset(seed=seed))
-                seed += 1
+                seed, age = seed + 1, 0
             else:
                 action = decode(actions[step].reshape(1, -1).numpy())[0]
-                step += 1
+                step, age = step + 1, age + 1
                 call = self._call("step", step, action, self.environment.step)
+                if call.error:
+                    return  # whether for its action or not, the checks of the vector tell
             yield call
-            if call.error or not isinstance(call.returned, tuple) or len(call.returned) != (2 if begin else 5):
+            if not isinstance(call.returned, tuple) or len(call.returned) != len(_VALUES[call.name]):
                 return
-            begin = not begin and any(bool(np.any(flag)) for flag in call.returned[2:4])
+            ended = call.name == "step" and (age >= limit or any(bool(np.any(flag)) for flag in call.returned[2:4]))
 
     def _call(self, name: str, step: int, action: Any, function: Callable[[Any], Any]) -> Call:
         before = copy.deepcopy(action)
@@ -120,14 +124,17 @@ def check_overwriting(calls: Calls) -> Check:
 CHECKS: tuple[Callable[[Calls], Check], ...] = (check_returns, check_spaces, check_overwriting)
 
 
+def _bare(environment: gymnasium.Env) -> gymnasium.Env:
+    while isinstance(environment, _OUTSIDE):
+        environment = environment.env
+    return environment
+
+
 def _return_fault(call: Call) -> Fault | None:
     if call.error is not None:
         text = " ".join(str(call.error).split())
         return Fault(call.name, 0, call.step, "no exception", f"{type(call.error).__name__}: {text}")
-    names = ("observation", "info") if call.name == "reset" else (
-        "observation", "reward", "terminated", "truncated", "info",
-    )  # fmt: skip
-    returned = call.returned
+    names, returned = _VALUES[call.name], call.returned
     if not isinstance(returned, tuple) or len(returned) != len(names):
         found = f"{len(returned)} values" if isinstance(returned, tuple) else _kind(returned)
         return Fault(call.name, 0, call.step, f"the values {', '.join(names)}", found)
