@@ -38,21 +38,22 @@ def run(config: Config) -> None:
     compiler.set_threads(config.device.threads)
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
+    title = config.env.title
     plan = Plan(spec, config.validate.num_envs, config.validate.steps, config.seed)
 
     def factory(spec: envs.EnvSpec, num_envs: int, run_seed: int) -> envs.VectorEnv:
         return envs.make(spec, num_envs, run_seed, device)
 
     checks = check(factory, plan)
-    Console(highlight=False).print(table(spec, checks))
+    Console(highlight=False).print(table(title, checks))
     refused = [check for check in checks if check.verdict == "fail"]
     if config.validate.strict:
         refused += [check for check in checks if check.verdict == "warning"]
     if refused:
-        raise UserError(complaint(spec, refused))
+        raise UserError(complaint(title, refused))
     speed = measure(factory, plan)
     files.write_json(throughput, speed)
-    files.write_json(target, report(spec, checks))
+    files.write_json(target, report(title, spec, checks))
     print(f"{speed['steps_per_second']:,.0f} steps per second with {plan.num_envs} environments")
 
 
@@ -72,10 +73,10 @@ def check(factory: Factory, plan: Plan) -> list[Check]:
     return [*returned, *validation.validate(factory, dataclasses.replace(plan, spec=spec))]
 
 
-def report(spec: envs.EnvSpec, checks: list[Check]) -> dict[str, Any]:
+def report(title: str, spec: envs.EnvSpec, checks: list[Check]) -> dict[str, Any]:
     """The content of `validation.json`."""
     return {
-        "environment": spec.name,
+        "environment": title,
         "env_spec_sha256": spec.sha256(),
         "passed": not any(check.verdict == "fail" for check in checks),
         "warnings": sum(check.verdict == "warning" for check in checks),
@@ -97,12 +98,12 @@ def measure(factory: Factory, plan: Plan) -> dict[str, Any]:
     return {"environments": plan.num_envs, "steps": steps, "seconds": seconds, "steps_per_second": steps / seconds}
 
 
-def complaint(spec: envs.EnvSpec, refused: list[Check]) -> str:
+def complaint(title: str, refused: list[Check]) -> str:
     """What is to be mended first, in one line: check, place, what was wanted and what was found."""
     first, *others = refused
     strict = "" if first.verdict == "fail" else " (a warning, and validate.strict=true)"
     more = f" (and {len(others)} more)" if others else ""
-    return f"{first.name} of {spec.name}: {describe(first)}{strict}{more}"
+    return f"{first.name} of {title}: {describe(first)}{strict}{more}"
 
 
 def describe(check: Check) -> str:
@@ -115,9 +116,9 @@ def describe(check: Check) -> str:
     return f"{place}: wanted {evidence.get('wanted')}; got {evidence.get('found')}"
 
 
-def table(spec: envs.EnvSpec, checks: list[Check]) -> Group:
+def table(title: str, checks: list[Check]) -> Group:
     """The verdicts for a terminal, and how many there are of each."""
-    result = Table("check", "verdict", "evidence", title=f"{spec.name}-v{spec.version}", title_justify="left")
+    result = Table("check", "verdict", "evidence", title=title, title_justify="left")
     counts = dict.fromkeys(_STYLES, 0)
     for check in checks:
         counts[check.verdict] += 1

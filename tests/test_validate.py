@@ -102,8 +102,37 @@ def test_a_failing_check_stops_the_pipeline(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UserError) as error:
         validate.run(config)
     place = "buffers of cartpole: environment 3, step 1, reward"
-    assert str(error.value) == f"{place}: wanted to be written; got still what the buffer held before"
+    text = "wanted to be written; got still what the buffer held before (and 4 more)"
+    assert str(error.value) == f"{place}: {text}"
     assert not (tmp_path / "validation.json").exists()  # nor the verdicts of an earlier, better day
+
+
+def test_a_gymnasium_environment_is_validated(tmp_path: Path) -> None:
+    overrides = ("env=gymnasium", "env.id=Acrobot-v1", "env.max_episode_steps=20", "env.workers=0")
+    validate.run(load(tmp_path, *overrides))
+    content = json.loads((tmp_path / "validation.json").read_text())
+    assert (content["environment"], content["passed"], content["warnings"]) == ("Acrobot-v1", True, 1)
+    assert [check["name"] for check in content["checks"]][:3] == ["returns", "spaces", "overwriting"]
+    assert [check["name"] for check in content["checks"] if check["verdict"] == "warning"] == ["actions"]
+    assert json.loads((tmp_path / "throughput.json").read_text())["steps_per_second"] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("PaysAnArray", "returns of {}: environment 0, step 1, reward: wanted one number; got an array of shape (1,)"),
+        ("TakesNoSeed", "returns of {}: environment 0, step 0, reset: wanted no exception; got TypeError: "),
+        ("RaisesInTheMidst", "exceptions of {}: step 3, step: wanted no exception; got ValueError: off the track ("),
+        ("DeclaresOneTooMany", "actions of {}: environment 0, step 1, action: wanted 2 to be accepted, as declared;"),
+    ],
+)
+def test_a_broken_class_is_named(kind: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "envs"))
+    id = f"broken.hosted:{kind}"
+    with pytest.raises(UserError) as error:
+        validate.run(load(tmp_path, "env=gymnasium", f"env.id='{id}'", "env.max_episode_steps=20", "env.workers=0"))
+    assert str(error.value).startswith(text.format(id))
+    assert "\n" not in str(error.value)
 
 
 def test_the_command_says_one_line_and_exits_with_2(tmp_path: Path) -> None:

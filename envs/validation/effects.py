@@ -44,7 +44,7 @@ def check_actions(plays: Plays) -> Check:
         else:
             found = "NaN"
         if bool(refused.all()) and not _always_refuses(plays, declared, action):
-            faults.append(Fault("action", 0, 1, f"{action} to be accepted, as it is declared", found))
+            faults.append(Fault("action", 0, 1, f"{action} to be accepted, as declared", found))
     undeclared = undeclared_actions(spec)
     faults += [_acceptance(plays, action) for action in undeclared]
     return conclude("actions", faults, {"accepted": len(declared), "refused": len(undeclared)})

@@ -132,8 +132,7 @@ def _bare(environment: gymnasium.Env) -> gymnasium.Env:
 
 def _return_fault(call: Call) -> Fault | None:
     if call.error is not None:
-        text = " ".join(str(call.error).split())
-        return Fault(call.name, 0, call.step, "no exception", f"{type(call.error).__name__}: {text}")
+        return Fault(call.name, 0, call.step, "no exception", playing.exception_text(call.error))
     names, returned = _VALUES[call.name], call.returned
     if not isinstance(returned, tuple) or len(returned) != len(names):
         found = f"{len(returned)} values" if isinstance(returned, tuple) else _kind(returned)

@@ -8,9 +8,11 @@ import contextlib
 import dataclasses
 import random
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -90,13 +92,20 @@ def _rows(first: Tensor, out: StepOutput) -> Tensor:
 
 
 class StepError(Exception):
-    """The environment raised an exception; `step` is 0 for the reset."""
+    """The environment raised an exception; `step` is 0 for the reset. The text is the first cause's."""
 
     def __init__(self, step: int, error: Exception) -> None:
-        text = " ".join(str(error).partition("\n")[0].split())
-        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        super().__init__(f"{kind}{text}".removesuffix(": "))
+        super().__init__(exception_text(error))
         self.step = step
+
+
+def exception_text(error: BaseException) -> str:
+    """In one line: kind and text of what an exception came of, and the file and line that it was raised in."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    place = traceback.extract_tb(error.__traceback__)
+    return f"{text} ({Path(place[-1].filename).name}, line {place[-1].lineno})" if place else text
 
 
 # ---------------------------------------------------------------------------------------------------------------------

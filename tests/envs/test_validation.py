@@ -27,7 +27,7 @@ from pipeline import validate as stage
 CPU = torch.device("cpu")
 BROKEN = {row.name: row for row in (*broken_native.FAULTS, *broken_hosted.FAULTS)}
 SOUND = {row.name: row for row in (*sound_native.SOUND, *sound_hosted.SOUND)}
-NUM_ENVS, STEPS, LIMIT = 5, 40, 25
+NUM_ENVS, STEPS, LIMIT = 4, 32, 25
 CLASSIC_CONTROL = {
     "CartPole-v1": (),
     "Pendulum-v1": (),

@@ -154,10 +154,10 @@ def wrapped(wrapper: type[Wrapper], base: str, *warnings: str) -> Sound:
 
 
 SOUND: tuple[Sound, ...] = (
-    native(task("bandit", 1, 4, (0.0, 1.0), 1), "bounds", "seeds", "timing"),
+    native(task("bandit", 1, 4, (0.0, 1.0), 1), "bounds", "seeds"),
     native(task("password", 5, 3, (0.0, 1.0), 5), "seeds", "resets", "timing"),
     native(task("stochastic", 1, 2, (0.0, 4.0), 2), "seeds", "bounds"),
-    wrapped(SeesNothing, "cartpole", "bounds", "seeds", "timing"),
+    wrapped(SeesNothing, "pendulum", "bounds", "seeds"),
     wrapped(SeesOnes, "pendulum", "bounds", "seeds"),
     wrapped(Unbounded, "pendulum"),
     wrapped(BoundedBelow, "pendulum"),
