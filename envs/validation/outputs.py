@@ -8,6 +8,7 @@ from envs.validation.findings import Check, Fault, bits, conclude, difference, i
 from envs.validation.plays import Plays
 
 _SMALL, _LARGE = 1e-3, 1e3  # rewards beyond these are hardly learned from as they are
+_STEPS = 60  # of the play whose outputs are copied
 _USED = 0.01  # the share of its bounds that some component of an observation is expected to move through
 
 
@@ -49,12 +50,15 @@ def check_buffers(plays: Plays) -> Check:
 
 def check_aliasing(plays: Plays) -> Check:
     """A step changes neither what an earlier step wrote nor the actions that it was given."""
-    played, text = plays.usual, "{}, as it was first written"
-    faults = [difference("observation", played.first_as_written[None], played.first[None], 0, text)]
-    for name, values in played.out._asdict().items():
-        faults.append(difference(name, getattr(played.out_as_written, name), values, 1, text))
-    faults.append(difference("action", plays.actions, played.actions, 1, "{}, as it was given"))
-    return conclude("aliasing", faults, {"steps": plays.plan.steps})
+    given, text = plays.actions[:_STEPS], "{}, as it was first written"
+    played = plays.play(given, copied=True)
+    assert played.as_written
+    first, out = played.as_written
+    faults = [difference("observation", first[None], played.first[None], 0, text)]
+    for name, values in out._asdict().items():
+        faults.append(difference(name, values, getattr(played.out, name), 1, text))
+    faults.append(difference("action", given, played.actions, 1, "{}, as it was given"))
+    return conclude("aliasing", faults, {"steps": len(given)})
 
 
 def check_finite(plays: Plays) -> Check:
@@ -103,8 +107,8 @@ def check_bounds(plays: Plays) -> Check:
         found = f"the same on all {plays.plan.steps} steps" if spec.observation_size else "nothing, they are of size 0"
         faults.append(suspicion("observation", None, None, "something that changes within an episode", found))
         return conclude("bounds", faults, evidence)
-    values = torch.cat([values.flatten(0, 1) for _, values, _ in observed])
-    lowest, highest = values.amin(0), values.amax(0)
+    lowest = torch.stack([values.amin((0, 1)) for _, values, _ in observed]).amin(0)
+    highest = torch.stack([values.amax((0, 1)) for _, values, _ in observed]).amax(0)
     width = high.double() - low.double()
     if bool((width.isfinite() & (width > 0)).all()) and float((used := (highest - lowest) / width).max()) < _USED:
         k = int(used.argmax())

@@ -62,8 +62,7 @@ class Trajectory(NamedTuple):
     episode_seed: Tensor  # (T + 1, N) int64
     episode_index: Tensor  # (T + 1, N) int64
     guards: dict[str, Tensor]  # the poison around each buffer
-    first_as_written: Tensor  # (N, D): a copy made at once
-    out_as_written: StepOutput  # likewise
+    as_written: tuple[Tensor, StepOutput] | None  # copies of `first` and `out`, made at once
 
     @property
     def ended(self) -> Tensor:
@@ -201,11 +200,16 @@ def held(seconds: float = 0.0) -> Iterator[None]:
 
 
 def record(
-    env: VectorEnv, actions: Tensor, seeds: Tensor | None = None, before: Callable[[int], object] | None = None
+    env: VectorEnv,
+    actions: Tensor,
+    seeds: Tensor | None = None,
+    before: Callable[[int], object] | None = None,
+    copied: bool = False,
 ) -> Trajectory:
     """Resets and plays `actions` into poisoned buffers with poison around them; the result lies on the CPU.
 
-    `before` is called with the number of each step, 0 for the reset, ahead of it.
+    `before` is called with the number of each step, 0 for the reset, ahead of it. `copied`: what a call writes is copied
+    before the next call.
     """
     steps, num_envs = actions.shape[:2]
     device, size = env.device, env.spec.observation_size
@@ -215,22 +219,23 @@ def record(
     first = guarded["first"][0]
     out = StepOutput(**{name: buffer for name, (buffer, _) in guarded.items() if name != "first"})
     sent = actions.to(device, copy=True)
-    copies = StepOutput(*(torch.empty_like(values) for values in out))
+    copies: list[tuple[Tensor, ...]] = []
 
     step = 0
     try:
         if before:
             before(0)
         env.reset(first, None if seeds is None else seeds.to(device))
-        first_copy = first.clone()
+        if copied:
+            copies.append((first.clone(),))
         states = [_identity(env)]
         for step in range(1, steps + 1):
             if before:
                 before(step)
             row = StepOutput(*(values[step - 1] for values in out))
             env.step(sent[step - 1], row)
-            for copy, values in zip(copies, row, strict=True):
-                copy[step - 1] = values
+            if copied:
+                copies.append(tuple(values.clone() for values in row))
             states.append(_identity(env))
     except MemoryError:
         raise
@@ -243,8 +248,12 @@ def record(
         episode_seed=torch.stack([seed for seed, _ in states]),
         episode_index=torch.stack([index for _, index in states]),
         guards={name: torch.cat([all_[:_GUARD], all_[-_GUARD:]]).cpu() for name, (_, all_) in guarded.items()},
-        first_as_written=first_copy.cpu(),
-        out_as_written=StepOutput(*(values.cpu() for values in copies)),
+        as_written=(
+            copies[0][0].cpu(),
+            StepOutput(*(torch.stack(rows).cpu() for rows in zip(*copies[1:], strict=True))),
+        )
+        if copied
+        else None,
     )
 
 
@@ -297,9 +306,9 @@ class Plays:
         actions: Tensor,
         plan: Plan | None = None,
         seeds: Tensor | None = None,
-        before: Callable[[int], object] | None = None,
+        copied: bool = False,
     ) -> Trajectory:
         """These actions by a new vector of as many environments."""
         plan = plan or self.plan
         with held():
-            return record(self.factory(plan.spec, actions.shape[1], plan.run_seed), actions, seeds, before)
+            return record(self.factory(plan.spec, actions.shape[1], plan.run_seed), actions, seeds, copied=copied)
