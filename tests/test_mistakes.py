@@ -139,17 +139,17 @@ MEMORY = r"wanted memory for this configuration; .*allocate.*\. Give smaller ppo
 HYDRA_FOLDER = r"hydra\.run\.dir \(with -m hydra\.sweep\.dir\): wanted a folder to write to; {}: {}\. Start in .*"
 REPORT = "out=runs/report seeds=[1,2]"
 HOST = "device=cpu tracking.enabled=false out=new hydra.run.dir=hydra env=gymnasium env.id="
-# A game whose observation, one number, is what is filled in.
+# A game that observes four times what is filled in.
 GAME = """
 import gymnasium, numpy
 class Game(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (1,)), gymnasium.spaces.Discrete(2)
+    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (4,)), gymnasium.spaces.Discrete(2)
     def reset(self, *, seed=None, options=None):
         self.count = 0
-        return numpy.zeros(1, "f"), {{}}
+        return numpy.zeros(4, "f"), {{}}
     def step(self, action):
         self.count += 1
-        return numpy.full(1, {}, "f"), 1.0, False, False, {{}}
+        return numpy.full(4, {}, "f"), 1.0, False, False, {{}}
 """
 AGAIN = r"\. Run `dvc repro`, or that stage by hand"
 
@@ -272,10 +272,10 @@ HOSTS = [
     Typed("no time limit", "train", f"{HOST}Blackjack-v1", r"env\.max_episode_steps: wanted a time limit, steps; Blackjack-v1 has none of its own, .*\. Give env\.max_episode_steps=<steps>"),
     Typed("no Gymnasium", "train", f"{HOST}CartPole-v1", r"env=gymnasium: wanted the package gymnasium; gymnasium is not installed\. Install it with `pip install 'lockstep\[gymnasium\]'`",
           without_gymnasium),
-    Typed("a game that answers NaN", "train", f"{HOST}games_d:Game env.max_episode_steps=9 env.workers=0 policy.hidden=[8] ppo.num_envs=4 ppo.num_steps=8 ppo.total_steps=64",
+    Typed("a game that answers NaN", "train", f"{HOST}games_d:Game env.max_episode_steps=9 env.workers=0 policy.hidden=[9,8] ppo.num_envs=4 ppo.num_steps=8 ppo.total_steps=64",
           r"iteration 0: every value must be finite; found NaN or infinity in observations of environment 0 at step 3 of the rollout\. .*",
           write("games_d.py", GAME.format("self.count if self.count < 3 else float('nan')"))),
-    Typed("a game that raises", "train", f"{HOST}games_e:Game env.max_episode_steps=9 env.workers=0 policy.hidden=[8] ppo.num_envs=4 ppo.num_steps=8 ppo.total_steps=64",
+    Typed("a game that raises", "train", f"{HOST}games_e:Game env.max_episode_steps=9 env.workers=0 policy.hidden=[9,8] ppo.num_envs=4 ppo.num_steps=8 ppo.total_steps=64",
           r"env\.id: wanted an answer of games_e:Game to step\(\); environment 0 raised ZeroDivisionError: .*\. Mend it; where it was:\nTraceback(?s:.*)games_e\.py(?s:.*)",
           write("games_e.py", GAME.format("1 / (3 - self.count)"))),
 ]  # fmt: skip
