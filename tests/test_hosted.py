@@ -355,3 +355,26 @@ def test_assembled_as_configured(tmp_path: Path) -> None:
         assert {name for name in state if not name.startswith("episode") and "mean" not in name} >= wanted
         assert bool(wanted) == ("observation_mean" in state)
         assert host_seeds(state["episode_seed"]).max() < 2**29
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The page
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_followed_word_for_word(tmp_path: Path) -> None:
+    """docs/environments.md: its class in a folder of its own, trained and evaluated there by its commands, learns."""
+    page = (ROOT / "docs" / "environments.md").read_text().split("## Your own class")[1]
+    text = re.findall(r"```python\n(.*?)```", page, re.S)[0]
+    commands = page.split(text)[1].split("```")[2].strip().splitlines()
+    (tmp_path / "corridor.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    assert len(commands) == 2
+    for line in commands:
+        rest = " tracking.enabled=false device=cpu"
+        done = subprocess.run(line + rest, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "run" / "held-out" / "metrics.json").read_text())
+    assert metrics["env"] == "corridor:Corridor"
+    assert metrics["return_mean"] > 0.7
+    assert metrics["initial_return_mean"] < 0.5
