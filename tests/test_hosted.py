@@ -243,6 +243,7 @@ def test_the_evaluation_sees_by_the_statistics_of_the_training(trained: dict[str
         ("return Frozen(policy, statistics) if statistics else policy", "return policy"),
         ("            policy = frozen(policy, tensors, device)\n", ""),
     ],
+    ids=["not applied", "left out", "not asked for"],
 )
 def test_planted_13_evaluated_without_its_statistics(trained: dict[str, Path], pair: Pair) -> None:
     with pytest.raises(AssertionError):
