@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
-from envs.player import make, parts
+from envs.player import make, parts, spaces
 from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from kernels.errors import UserError
 

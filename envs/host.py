@@ -1,6 +1,7 @@
 """Gymnasium environments as a vector environment: stepped by a loop in this process, or by worker processes."""
 
 import contextlib
+import functools
 import itertools
 import json
 import mmap
@@ -348,6 +349,7 @@ class Workers:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def faster(spec: GymnasiumSpec, num_envs: int) -> int:
     """The number of worker processes that steps N environments faster: one a core, or none.
 

@@ -36,12 +36,18 @@ class Training:
 def assemble(config: Config, spec: EnvSpec, device: torch.device, clock: Clock) -> Training:
     """Builds a training: the same bits for the same configuration."""
     policy, flat = build(spec, config.policy, config.seed, device)
-    env = envs.make(spec, config.ppo.num_envs, config.seed, device)
-    if config.env.normalized:
-        env = Normalized(env, config.env.normalized, config.ppo.gamma)
+    made = envs.make(spec, config.ppo.num_envs, config.seed, device)
+    env = Normalized(made, config.env.normalized, config.ppo.gamma) if config.env.normalized else made
     path, why = _path(config, policy, flat, env)
     ppo = PPO(config.ppo, env, path, _optimizer(config.ppo, policy, flat), config.seed, clock)
-    return Training(ppo, policy, flat, f"{path.name} path{why}")
+    return Training(ppo, policy, flat, f"{path.name} path{why}{_stepped(made)}")
+
+
+def _stepped(env: VectorEnv) -> str:
+    """In words how the host steps the environments, where it does."""
+    if (workers := getattr(env, "workers", None)) is None:
+        return ""
+    return f", environments in {workers} processes" if workers else ", environments in a loop"
 
 
 def _optimizer(config: PPOConfig, policy: ActorCritic, flat: FlatParameters) -> Adam:

@@ -469,6 +469,7 @@ def test_the_faster_way_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setattr(host, "CHEAP", 2e-3)  # a machine that is busy with others is slower
     monkeypatch.setattr(host, "seconds_a_step", lambda *rest: tried.append(rest[-1]) or trial(*rest))
+    host.faster.cache_clear()
     assert host.faster(spec("Counting"), 4) == 0
     assert tried == [0]
     assert host.faster(spec("Slow"), 4) == 2
