@@ -208,8 +208,8 @@ def record(
 ) -> Trajectory:
     """Resets and plays `actions` into poisoned buffers with poison around them; the result lies on the CPU.
 
-    `before` is called with the number of each step, 0 for the reset, ahead of it. `copied`: what a call writes is copied
-    before the next call.
+    `before` is called with the number of each step, 0 for the reset, ahead of it. `copied`: what a call writes is
+    copied before the next one.
     """
     steps, num_envs = actions.shape[:2]
     device, size = env.device, env.spec.observation_size
