@@ -135,7 +135,7 @@ def _text(value: Any) -> str:
         return " to ".join(map(_text, value)) if len(value) == 2 else ", ".join(map(_text, value))
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":
