@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def run(config: Config) -> None:
     def factory(spec: envs.EnvSpec, num_envs: int, run_seed: int) -> envs.VectorEnv:
         return envs.make(spec, num_envs, run_seed, device)
 
-    checks = check(factory, plan)
+    checks = list(check(factory, plan))
     Console(highlight=False).print(table(title, checks))
     refused = [check for check in checks if check.verdict == "fail"]
     if config.validate.strict:
@@ -57,20 +58,21 @@ def run(config: Config) -> None:
     print(f"{speed['steps_per_second']:,.0f} steps per second with {plan.num_envs} environments")
 
 
-def check(factory: Factory, plan: Plan) -> list[Check]:
+def check(factory: Factory, plan: Plan) -> Iterator[Check]:
     """All checks; of a Gymnasium environment first those of what it returns, which the vector takes for granted."""
-    if plan.spec.resumable:
-        return validation.validate(factory, plan)
-    from envs.gymnasium_adapter import GymnasiumSpec  # an extra, and slow to import
-    from envs.validation import hosted
+    if not plan.spec.resumable:
+        from envs.gymnasium_adapter import GymnasiumSpec  # an extra, and slow to import
+        from envs.validation import hosted
 
-    assert isinstance(plan.spec, GymnasiumSpec)
-    # In this process, where a clock and global random states are held.
-    spec = dataclasses.replace(plan.spec, workers=0)
-    returned = hosted.validate(spec, plan)
-    if returned[-1].verdict == "fail":
-        return returned
-    return [*returned, *validation.validate(factory, dataclasses.replace(plan, spec=spec))]
+        assert isinstance(plan.spec, GymnasiumSpec)
+        # In this process, where a clock and global random states are held.
+        spec = dataclasses.replace(plan.spec, workers=0)
+        plan = dataclasses.replace(plan, spec=spec)
+        for done in hosted.validate(spec, plan):
+            yield done
+            if done.verdict == "fail":
+                return
+    yield from validation.validate(factory, plan)
 
 
 def report(title: str, spec: envs.EnvSpec, checks: list[Check]) -> dict[str, Any]:

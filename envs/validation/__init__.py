@@ -6,7 +6,7 @@ also be meant so. All comparisons are of bits, so NaN cannot pass for equality. 
 interface.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from envs.validation.effects import check_actions, check_clipping, check_timing
 from envs.validation.episodes import (
@@ -91,18 +91,18 @@ CHECKS: tuple[Callable[[Plays], Check], ...] = (
 )
 
 
-def validate(factory: Factory, plan: Plan) -> list[Check]:
-    """Every check, in an order in which the first failure is the one to mend first.
+def validate(factory: Factory, plan: Plan) -> Iterator[Check]:
+    """Every check, as soon as it is done, in an order in which the first failure is the one to mend first.
 
     Those after a failure of `metadata` or `exceptions` are left out: they take the environment for what it says it is,
     and look at the whole play.
     """
-    plays, checks = Plays(factory, plan), []
+    plays = Plays(factory, plan)
     for check in CHECKS:
-        checks.append(run(check, plays))
-        if checks[-1].verdict == "fail" and check in (check_metadata, check_exceptions):
-            break
-    return checks
+        done = run(check, plays)
+        yield done
+        if done.verdict == "fail" and check in (check_metadata, check_exceptions):
+            return
 
 
 def run(check: Callable[[Plays], Check], plays: Plays) -> Check:

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,16 +55,12 @@ def check_clipping(plays: Plays) -> Check:
     """A continuous action beyond its bounds acts as the bound."""
     action, faults = plays.plan.spec.action, []
     if isinstance(action, Box):
-        for bounds, sign in ((action.low, -1.0), (action.high, 1.0)):
-            far = [bound + sign * (1.0 + abs(bound)) for bound in bounds]
-            if far == list(bounds):
-                continue  # there is no bound
-            inside = [float(bound) for bound in playing.finite_bounds(action.low, action.high)[sign > 0]]
-            inside = [bound if abs(bound) != float("inf") else i for bound, i in zip(bounds, inside, strict=True)]
-            far = [value if abs(value) != float("inf") else i for value, i in zip(far, inside, strict=True)]
-            differs = (_held(plays, far).rows() != _held(plays, inside).rows()).any(1)
+        ends = playing.finite_bounds(action.low, action.high)
+        for bounds, end, sign in zip((action.low, action.high), ends, (-1.0, 1.0), strict=True):
+            beyond = np.where(np.isfinite(bounds), end + sign * (1.0 + abs(end)), end)
+            differs = (_held(plays, beyond.tolist()).rows() != _held(plays, end.tolist()).rows()).any(1)
             if bool(differs.any()):
-                wanted = f"{far} to act as the bound {inside}"
+                wanted = f"{beyond.tolist()} to act as the bound {end.tolist()}"
                 faults.append(Fault("action", int(differs.nonzero()[0]), None, wanted, "another trajectory"))
     return conclude("clipping", faults, {"continuous": isinstance(action, Box)})
 

@@ -11,6 +11,7 @@ from envs.validation.findings import (
     conclude,
     difference,
     first_episode,
+    identities,
     is_coincidence,
     output_differences,
     suspicion,
@@ -174,9 +175,9 @@ def _final_faults(played: Trajectory) -> list[Fault | None]:
         return environment, step + 1
 
     reset = (final == following).all(1)
-    alike = (final[:, None] == following[None]).all(2)
-    pairs = len(ends) * (len(ends) - 1)
-    chance = (int(alike.sum()) - int(reset.sum()) + 1) / (pairs + 1)
+    one, other = identities(torch.cat([final, following])).chunk(2)
+    alike = int((one[:, None] == other).sum()) - int(reset.sum())  # of an end and another one
+    chance = (alike + 1) / (len(ends) * (len(ends) - 1) + 1)
     faults: list[Fault | None] = []
     if not is_coincidence(int(reset.sum()), len(ends), chance):
         wanted, found = "the old episode's last", "the new episode's first"
@@ -200,12 +201,11 @@ def _next_fault(plays: Plays, played: Trajectory) -> Fault | None:
     count = min(len(chosen), plays.plan.num_envs)
     with playing.held():
         env = plays.factory(plays.plan.spec, count, plays.plan.run_seed)
-        fresh = torch.empty(count, plays.plan.spec.observation_size, device=env.device)
         expected = played.out.observation.clone()
         for share in torch.arange(len(chosen)).split(count):
             turn = torch.cat([share, share[:1].expand(count - len(share))])  # as many as there are environments
-            env.reset(fresh, played.episode_seed[1:][at][turn].to(env.device))
-            expected[tuple(chosen[turn].T)] = fresh.cpu()
+            reset = record(env, plays.actions[:0, :count], played.episode_seed[1:][at][turn])
+            expected[tuple(chosen[turn].T)] = reset.first
     return difference("observation", expected, played.out.observation, 1, "{}, as after a reset with its seed")
 
 

@@ -113,11 +113,19 @@ def first_episode(ended: Tensor) -> Tensor:
     return before.long().cumsum(0) == 0
 
 
+def identities(rows: Tensor) -> Tensor:
+    """(N,) int64: equal for equal rows of (N, W), and for them alone."""
+    return (
+        torch.unique(rows, dim=0, return_inverse=True)[1]
+        if rows.shape[1]
+        else torch.zeros(len(rows), dtype=torch.int64)
+    )
+
+
 def collision(rows: Tensor) -> float:
     """How likely two of the rows (N, W) are to be alike: counted over all pairs, and one more that is."""
-    count = len(rows)
-    _, copies = torch.unique(rows, dim=0, return_counts=True) if rows.shape[1] else (None, torch.tensor([count]))
-    alike, pairs = int((copies * (copies - 1)).sum()) // 2, count * (count - 1) // 2
+    copies = identities(rows).bincount()
+    alike, pairs = int((copies * (copies - 1)).sum()) // 2, len(rows) * (len(rows) - 1) // 2
     return (alike + 1) / (pairs + 1)
 
 

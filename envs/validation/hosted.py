@@ -81,14 +81,14 @@ class Calls:
         return Call(name, step, action, before, returned, observation, None)
 
 
-def validate(spec: GymnasiumSpec, plan: Plan) -> list[Check]:
+def validate(spec: GymnasiumSpec, plan: Plan) -> Iterator[Check]:
     """What is returned, whether it lies in the spaces, and whether it stays; the first failure ends them."""
-    calls, checks = Calls(spec, plan), []
+    calls = Calls(spec, plan)
     for check in CHECKS:
-        checks.append(check(calls))
-        if checks[-1].verdict == "fail":
-            break
-    return checks
+        done = check(calls)
+        yield done
+        if done.verdict == "fail":
+            return
 
 
 def check_returns(calls: Calls) -> Check:

@@ -55,7 +55,7 @@ def check_surroundings(plays: Plays) -> Check:
         faults += [
             suspicion(name, None, None, "a global state that is left alone", "drawn or seeded") for name in moved
         ]
-    return conclude("surroundings", faults, {"steps": steps, "global_states": 3, "clocks": 2})
+    return conclude("surroundings", faults, {"steps": steps, "plays": 3})
 
 
 def check_reseeding(plays: Plays) -> Check:
@@ -66,7 +66,7 @@ def check_reseeding(plays: Plays) -> Check:
     with playing.held():
         env = plays.factory(plan.spec, plan.num_envs, plan.run_seed)
         for each in (seeds, others, None):
-            env.reset(torch.empty(plan.num_envs, plan.spec.observation_size, device=env.device), on(env, each))
+            record(env, actions[:0], each)
         found = record(env, actions, seeds)
     faults = differences(wanted, found, "{}, as after a first reset with this seed")
     return conclude("reseeding", faults, {"resets": 4})
@@ -140,10 +140,6 @@ def coincidence(rows: torch.Tensor, others: torch.Tensor, new: str, old: str) ->
         return None
     wanted = f"another trajectory with {new} than with {old}"
     return Fault("observation", int(same.nonzero()[0]), None, wanted, f"the same in {int(same.sum())} environments")
-
-
-def on(env: playing.VectorEnv, seeds: torch.Tensor | None) -> torch.Tensor | None:
-    return None if seeds is None else seeds.to(env.device)
 
 
 def _split_fault(played: Trajectory, split: int) -> Fault | None:
