@@ -115,11 +115,9 @@ def first_episode(ended: Tensor) -> Tensor:
 
 def identities(rows: Tensor) -> Tensor:
     """(N,) int64: equal for equal rows of (N, W), and for them alone."""
-    return (
-        torch.unique(rows, dim=0, return_inverse=True)[1]
-        if rows.shape[1]
-        else torch.zeros(len(rows), dtype=torch.int64)
-    )
+    if not rows.shape[1]:
+        return torch.zeros(len(rows), dtype=torch.int64)
+    return torch.unique(rows, dim=0, return_inverse=True)[1]
 
 
 def collision(rows: Tensor) -> float:
