@@ -185,7 +185,7 @@ FOLDERS = [
     Mistake("a name too long", "train", f"out={LONG}", FOLDER.format(LONG, "File name too long")),
     Mistake("a read-only disk", "train", "out=new", FOLDER.format("new", "Read-only file system"),
             disk(errno.EROFS, "create")),
-    Mistake("a full disk", "validate", "out=new", "out: wanted a folder to write validation.json to; new: No space left on device",
+    Mistake("a full disk", "validate", "out=new", "out: wanted a folder to write throughput.json to; new: No space left on device",
             disk(errno.ENOSPC, "flush")),
     Mistake("a finished training", "train", "out=trained", "out: wanted a folder without results; trained holds "
             r"checkpoint\.json already\. Choose another out=<folder>, or remove that one first"),
