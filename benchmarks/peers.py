@@ -2,6 +2,7 @@
 
     python -m benchmarks.peers                                        # every peer, both cases, three rounds
     python -m benchmarks.peers --peers sb3,rejax --cases 8x128 --rounds 5 --seconds 10 --json peers.json
+    python -m benchmarks.peers --peers sb3 --cases 8x128 --env gymnasium   # our training, too, on Gymnasium's CartPole
 
 Each peer lives in an environment of its own, `build/peers/<name>`, that the first run installs with pip: some minutes
 and 1 to 2 GB a peer. Measured are the environment steps a second of a whole training, rollouts and updates, after the
@@ -168,8 +169,11 @@ def run_peer(name: str, case: Case, seconds: float, threads: int) -> Run:
         raise PeerError(f"wanted a line of JSON; got {output.strip()[-100:]!r}") from error
 
 
-def run_ours(case: Case, iterations: int) -> Run:
+def run_ours(case: Case, iterations: int, environment: str = "cartpole") -> Run:
     """One training by the product's command line; all its iterations count, the first one too.
+
+    Args:
+        environment: cartpole, the native one; or gymnasium, whose CartPole-v1 is then stepped through the adapter.
 
     Raises:
         PeerError: it failed.
@@ -191,7 +195,7 @@ def run_ours(case: Case, iterations: int) -> Run:
     }
     hidden = ",".join(map(str, recipes.HIDDEN))
     with tempfile.TemporaryDirectory(prefix="lockstep-peers-") as folder:
-        command = [sys.executable, "-m", "pipeline.train", "env=cartpole", "device=cpu", "tracking.enabled=false"]
+        command = [sys.executable, "-m", "pipeline.train", f"env={environment}", "device=cpu", "tracking.enabled=false"]
         command += [f"policy.hidden=[{hidden}]", "policy.activation=tanh", f"out={folder}/run"]
         command += [f"hydra.run.dir={folder}/hydra", *(f"ppo.{key}={value}" for key, value in values.items())]
         begun = time.perf_counter()
@@ -303,14 +307,14 @@ class Comparison:
         options, chosen = self.options, {}
         pairs: dict[str, list[tuple[Run, Run]]] = {name: [] for name in options.peers}
         iterations = FIRST_ITERATIONS
-        ours = self._measure("ours", case, lambda: run_ours(case, iterations))  # compiles the kernels, too
+        ours = self._measure("ours", case, lambda: run_ours(case, iterations, options.env))  # compiles the kernels, too
         for name in self._running():
             trial = functools.partial(self._peer, name, case, TRIAL_SECONDS)
             chosen[name] = self._try(name, "does not run", lambda: fastest(trial, threads))
         for _ in range(options.rounds):
             for name in self._running():
                 iterations = max(1, round(ours.speed * options.seconds / case.batch))
-                ours = self._measure("ours", case, lambda: run_ours(case, iterations))
+                ours = self._measure("ours", case, lambda: run_ours(case, iterations, options.env))
                 peer = self._try(name, "does not run", lambda: self._peer(name, case, options.seconds, chosen[name]))
                 if peer:
                     pairs[name].append((ours, peer))
@@ -439,6 +443,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog="python -m benchmarks.peers", description=description, allow_abbrev=False)
     parser.add_argument("--peers", type=_names, default=list(PEERS), help=f"some of {','.join(PEERS)} (all)")
     parser.add_argument("--cases", type=_cases, default="8x128,256x64", help="environments x steps (%(default)s)")
+    ours = "what our training steps: cartpole, the native one, or gymnasium, through the adapter (%(default)s)"
+    parser.add_argument("--env", choices=("cartpole", "gymnasium"), default="cartpole", help=ours)
     parser.add_argument("--rounds", type=_positive(int), default=3, help="runs of each peer (%(default)s)")
     parser.add_argument("--seconds", type=_positive(float), default=5.0, help="measured of a run (%(default)s)")
     parser.add_argument("--json", type=_file, help="write all numbers to this file")

@@ -30,7 +30,7 @@ SOLVED, EPISODES = 475.0, 100
 def solve(config: configuration.Config) -> tuple[int, float, bool]:
     """Steps and seconds until it is solved, or those of the whole training; and whether it was."""
     device = torch.device("cpu")
-    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     clock = Clock(device)
     ppo = assemble(config, spec, device, clock).ppo
     last: deque[float] = deque(maxlen=EPISODES)

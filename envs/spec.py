@@ -68,6 +68,11 @@ class EnvSpec:
             return ()
         return (len(self.action.sizes if isinstance(self.action, MultiDiscrete) else self.action.low),)
 
+    @property
+    def resumable(self) -> bool:
+        """Whether a training that was stopped can go on: whether the environments' state can be saved."""
+        return True
+
     def fields(self) -> dict[str, Any]:
         """All fields as JSON values: infinite bounds as the strings "inf" and "-inf", the header by its file name."""
         action = {"kind": type(self.action).__name__.lower(), **dataclasses.asdict(self.action)}
@@ -78,9 +83,11 @@ class EnvSpec:
 
     def sha256(self) -> str:
         """Hash of every field and of the text of the dynamics: it changes when the environment does."""
-        header = hashlib.sha256(self.header.read_bytes()).hexdigest()
-        text = json.dumps({**self.fields(), "header_sha256": header}, sort_keys=True, separators=(",", ":"))
+        text = json.dumps({**self.fields(), **self._sources()}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _sources(self) -> dict[str, str]:
+        return {"header_sha256": hashlib.sha256(self.header.read_bytes()).hexdigest()}
 
 
 def _json_values(value: Any) -> Any:

@@ -35,3 +35,17 @@ def episode_seeds(run_seed: int, environment: Tensor, episode: Tensor) -> Tensor
     seed = torch.empty_like(episode)
     EPISODE_SEEDS(environment, episode, seed, run_seed)
     return seed
+
+
+def host_seeds(seed: Tensor) -> Tensor:
+    """What a host environment, which takes 31 bits, is seeded with: the two top bits, the split, and the lowest 29.
+
+    So splits stay apart, evaluation seeds stay the plain index, and those of training are 29 bits of Philox.
+
+    Args:
+        seed: (N,) int64 bit patterns.
+
+    Returns:
+        (N,) int64, 0 to 2^31 - 1.
+    """
+    return ((seed >> 62) & 3) << 29 | seed & ((1 << 29) - 1)

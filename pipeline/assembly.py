@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import torch
 
 import envs
+from envs.normalize import Normalized
 from envs.spec import EnvSpec
-from envs.vector import NativeVectorEnv
+from envs.vector import NativeVectorEnv, VectorEnv
 from pipeline.config import Config, PPOConfig
 from pipeline.fused import Fused
 from pipeline.general import General
+from pipeline.hosted import Hosted
 from pipeline.mlp import misfit, shapes
 from pipeline.optimizer import Adam, Muon
 from pipeline.policy import ActorCritic, FlatParameters, build
@@ -34,10 +36,18 @@ class Training:
 def assemble(config: Config, spec: EnvSpec, device: torch.device, clock: Clock) -> Training:
     """Builds a training: the same bits for the same configuration."""
     policy, flat = build(spec, config.policy, config.seed, device)
-    env = envs.make(spec, config.ppo.num_envs, config.seed, device)
+    made = envs.make(spec, config.ppo.num_envs, config.seed, device)
+    env = Normalized(made, config.env.normalized, config.ppo.gamma) if config.env.normalized else made
     path, why = _path(config, policy, flat, env)
     ppo = PPO(config.ppo, env, path, _optimizer(config.ppo, policy, flat), config.seed, clock)
-    return Training(ppo, policy, flat, f"{path.name} path{why}")
+    return Training(ppo, policy, flat, f"{path.name} path{why}{_stepped(made)}")
+
+
+def _stepped(env: VectorEnv) -> str:
+    """In words how the host steps the environments, where it does."""
+    if (workers := getattr(env, "workers", None)) is None:
+        return ""
+    return f", environments in {workers} processes" if workers else ", environments in a loop"
 
 
 def _optimizer(config: PPOConfig, policy: ActorCritic, flat: FlatParameters) -> Adam:
@@ -47,9 +57,12 @@ def _optimizer(config: PPOConfig, policy: ActorCritic, flat: FlatParameters) -> 
     return Adam(flat, config.max_grad_norm, steps)
 
 
-def _path(config: Config, policy: ActorCritic, flat: FlatParameters, env: NativeVectorEnv) -> tuple[Path, str]:
+def _path(config: Config, policy: ActorCritic, flat: FlatParameters, env: VectorEnv) -> tuple[Path, str]:
     """What runs the network, and in words why it is not the fast path."""
     why = misfit(config.policy, env.device) if config.device.fused else "device.fused=false"
     if why:
         return General(policy, flat, env, config.ppo, config.seed), f" ({why})"
-    return Fused(shapes(policy, flat, env.spec, config.policy), flat, env, config.ppo, config.seed), ""
+    mlp = shapes(policy, flat, env.spec, config.policy)
+    if isinstance(env, NativeVectorEnv):
+        return Fused(mlp, flat, env, config.ppo, config.seed), ""
+    return Hosted(mlp, flat, env, config.ppo, config.seed), ""

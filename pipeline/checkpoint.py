@@ -102,9 +102,10 @@ def expect_environment(manifest: Mapping[str, Any], spec: EnvSpec) -> None:
         return
     name = found.get("name")
     if name != spec.name:
+        choice = f"env=gymnasium env.id={found['id']}" if "id" in found else f"env={name}"
         raise UserError(
             f"checkpoint: wanted one of environment {spec.name!r}; it was trained on {name!r}. "
-            f"Give env={name}, or the checkpoint of a training on {spec.name}"
+            f"Give {choice}, or the checkpoint of a training on {spec.name}"
         )
     wanted = spec.fields()
     differing = next((key for key in wanted if wanted[key] != found.get(key)), None)

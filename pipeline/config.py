@@ -87,8 +87,8 @@ def _whole(minimum: int, below: int | None = None) -> Any:
     return _field(check)
 
 
-def _optional_whole(minimum: int) -> Any:
-    whole = _whole(minimum).metadata["check"]
+def _optional_whole(minimum: int, below: int | None = None) -> Any:
+    whole = _whole(minimum, below).metadata["check"]
     return _field(lambda key, value: None if value is None else whole(key, value), default=None)
 
 
@@ -135,6 +135,21 @@ def _text(wanted: str, optional: bool = False) -> Any:
         return str(value)
 
     return _field(check, default=None) if optional else _field(check)
+
+
+def _keywords() -> Any:
+    wanted = "null, or what the environment is made with, such as {continuous: true}"
+
+    def check(key: str, value: Any) -> dict[str, Any]:
+        try:
+            text = json.dumps({} if value is None else value, allow_nan=False)
+        except (TypeError, ValueError):
+            text = ""
+        if not text.startswith("{") or not all(isinstance(each, str) and each.isidentifier() for each in value or ()):
+            _refuse(key, wanted, value)
+        return dict(value or {})
+
+    return _field(check, default=None)
 
 
 def _one_of(options: Callable[[], Sequence[str]]) -> Any:
@@ -186,7 +201,51 @@ def group_options(group: str) -> list[str]:
 class EnvConfig(_Section):
     prefix: ClassVar[str] = "env."
     name: str = _one_of(lambda: group_options("env"))
-    max_episode_steps: int = _whole(1, below=2**31)  # the kernels count in 32 bits
+    max_episode_steps: int | None = _whole(1, below=2**31)  # the kernels count in 32 bits
+
+    # Keys that change no result.
+    indecisive: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def title(self) -> str:
+        """What the environment is called where people read it."""
+        return self.name
+
+    @property
+    def host(self) -> dict[str, Any]:
+        """What `envs.spec` has to know beside name and time limit."""
+        return {}
+
+    @property
+    def normalized(self) -> tuple[str, ...]:
+        """What the training sees normalized: observation, reward."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumConfig(EnvConfig):
+    max_episode_steps: int | None = _optional_whole(1, below=2**31)
+    id: str = _text("an id that Gymnasium knows, or module:Class")
+    kwargs: Mapping[str, Any] = _keywords()
+    workers: int | None = _optional_whole(0, below=1024)
+    timeout_s: float = _positive()
+    normalize_observation: bool = _flag()
+    normalize_reward: bool = _flag()
+
+    indecisive: ClassVar[tuple[str, ...]] = ("workers", "timeout_s")
+
+    @property
+    def title(self) -> str:
+        return self.id
+
+    @property
+    def host(self) -> dict[str, Any]:
+        return {"id": self.id, "kwargs": self.kwargs, "workers": self.workers, "timeout_s": self.timeout_s}
+
+    @property
+    def normalized(self) -> tuple[str, ...]:
+        wanted = {"observation": self.normalize_observation, "reward": self.normalize_reward}
+        return tuple(name for name, chosen in wanted.items() if chosen)
 
 
 @dataclass(frozen=True)
@@ -290,6 +349,7 @@ class ValidateConfig(_Section):
     prefix: ClassVar[str] = "validate."
     num_envs: int = _whole(1)
     steps: int = _whole(1)
+    strict: bool = _flag()
 
 
 @dataclass(frozen=True)
@@ -334,11 +394,23 @@ SECTIONS: dict[str, Any] = {
 }
 
 
+# Environments of others have keys beside those of `EnvConfig`.
+HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig}
+
+
+def _kind(section: str, content: object) -> Any:
+    """The dataclass of a section; that of an environment follows from its name."""
+    name = content.get("name") if isinstance(content, Mapping) else None
+    return HOSTS[name] if section == "env" and name in HOSTS else SECTIONS[section]
+
+
 def _keys() -> Iterator[str]:
     for item in fields(Config):
         yield item.name
         if item.name in SECTIONS:
             yield from (f"{item.name}.{each.name}" for each in fields(SECTIONS[item.name]))
+    usual = {each.name for each in fields(EnvConfig)}
+    yield from (f"env.{each.name}" for kind in HOSTS.values() for each in fields(kind) if each.name not in usual)
 
 
 KEYS: tuple[str, ...] = tuple(_keys())
@@ -379,7 +451,9 @@ def _build(kind: Any, content: object, prefix: str) -> Any:
         value = content.get(name, MISSING if item.default is MISSING else item.default)
         if value is MISSING or value == "???":
             raise UserError(f"{prefix}{name}: wanted a value; got none. Give {prefix}{name}=<value>")
-        values[name] = _build(SECTIONS[name], value, f"{name}.") if kind is Config and name in SECTIONS else value
+        if kind is Config and name in SECTIONS:
+            value = _build(_kind(name, value), value, f"{name}.")
+        values[name] = value
     return kind(**values)
 
 
@@ -394,6 +468,8 @@ def decisive(config: Config) -> dict[str, Any]:
     """Every key that can change what training makes, as plain nested values, the device resolved."""
     content = to_dict(config)
     path = {"device": config.device.resolve(), "fused": config.device.fused}
+    for key in config.env.indecisive:
+        del content["env"][key]
     return {key: content[key] for key in ("env", "policy", "ppo", "seed")} | path
 
 
@@ -428,6 +504,9 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         hint = f". Valid: {', '.join(near(wanted, options) or options)}" if options else ""
         raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        if (found := re.match(r"Could not override '(env\.\w+)'", str(error))) and found[1] in KEYS:
+            hosts = " or ".join(f"env={host}" for host in HOSTS)
+            raise UserError(f"{found[1]}: wanted {hosts} with it; other environments have no such key") from error
         raise UserError(_one_line(error)) from error
 
 

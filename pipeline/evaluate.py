@@ -33,14 +33,20 @@ def run(config: Config) -> None:
     console = Console()
 
     loaded = checkpoint.load(Path(config.checkpoint))
-    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     checkpoint.expect_environment(loaded.manifest, spec)
     chosen = config.evaluate
     seeds.prove_split(seeds.evaluation_seeds(chosen.split, chosen.episodes), chosen.split)
     console.print(f"evaluate: {spec.name}, split {chosen.split}, checkpoint {loaded.manifest['sha256'][:12]} verified")
 
     played = evaluation.compare(
-        loaded.manifest, loaded.tensors["parameters"], spec, chosen, device, lambda line: console.print(f"  {line}")
+        loaded.manifest,
+        loaded.tensors["parameters"],
+        spec,
+        chosen,
+        device,
+        lambda line: console.print(f"  {line}"),
+        loaded.tensors,
     )
     metrics = evaluation.metrics(played, loaded.manifest, chosen)
     files.write(out / "episodes.csv", evaluation.episodes_csv(played))

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 import envs
+from envs.normalize import Statistics, observation_statistics
 from envs.spec import EnvSpec
 from envs.vector import empty_output
 from kernels.errors import UserError
 from pipeline import seeds
 from pipeline.checkpoint import parameters_sha256
 from pipeline.config import EvaluateConfig, PolicyConfig
-from pipeline.mlp import FUSED, FusedPolicy, shapes
+from pipeline.mlp import FUSED, HOSTED, FusedPolicy, shapes
 from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, sample, several
 
 
@@ -76,9 +77,29 @@ def initial_policy(manifest: Mapping[str, Any], spec: EnvSpec, device: torch.dev
     """The policy that a training began with, in its flat buffer, answering by the path that trained it."""
     config = PolicyConfig(**manifest["config"]["policy"])
     policy, flat = build(spec, config, int(manifest["config"]["seed"]), device)
-    if manifest["path"] == FUSED:
+    if manifest["path"] in (FUSED, HOSTED):
         return FusedPolicy(shapes(policy, flat, spec, config), flat), flat
     return policy, flat
+
+
+class Frozen:
+    """A policy that sees observations as its training did at its end: by statistics that change no more."""
+
+    def __init__(self, policy: Policy, statistics: Statistics) -> None:
+        self._policy, self._statistics = policy, statistics
+
+    def distribution(self, observation: Tensor) -> Tensor:
+        return self._policy.distribution(self._statistics.normalize(observation))
+
+    def value(self, observation: Tensor) -> Tensor:
+        return self._policy.value(self._statistics.normalize(observation))
+
+
+def frozen(policy: Policy, tensors: Mapping[str, Tensor], device: torch.device) -> Policy:
+    """The policy behind the statistics of observations in a checkpoint's tensors; as it is where there are none."""
+    own = {name.removeprefix("env."): tensor for name, tensor in tensors.items() if name.startswith("env.")}
+    statistics = observation_statistics(own, device)
+    return Frozen(policy, statistics) if statistics else policy
 
 
 def compare(
@@ -88,12 +109,14 @@ def compare(
     config: EvaluateConfig,
     device: torch.device,
     report: Callable[[str], None] = lambda line: None,
+    tensors: Mapping[str, Tensor] = {},
 ) -> dict[str, Episodes]:
     """Plays a training's initial policy and its final one on the same episodes: `initial` and `final`.
 
     Args:
         manifest: of the checkpoint; the initial policy is made again from its run seed and must have its hash.
         parameters: (n,) float32, the final policy's flat buffer.
+        tensors: the checkpoint's; the final policy sees by its statistics of observations, if it has any.
 
     Raises:
         UserError: the initial policy or the parameters are not what the manifest says.
@@ -112,6 +135,7 @@ def compare(
     for name in ("initial", "final"):
         if name == "final":
             flat.parameters.copy_(parameters)
+            policy = frozen(policy, tensors, device)
         played[name] = play(policy, spec, episode_seeds, config.deterministic, device)
         report(f"{name} policy: mean return {mean(played[name].returns):.6g} over {config.episodes} episodes")
     return played

@@ -21,38 +21,20 @@ from pipeline.profile import Clock
 from pipeline.rollout import Rollout
 
 
-class Fused:
-    """Runs an MLP on native environments; what each method has to do is said in pipeline/ppo.py."""
+class Learner:
+    """What an MLP learns with: values, gradient and metrics, whoever steps the environments."""
 
-    name = FUSED
-
-    def __init__(self, mlp: MLP, flat: FlatParameters, env: NativeVectorEnv, config: PPOConfig, run_seed: int) -> None:
-        self._mlp, self._flat, self._env, self._config, self._run_seed = mlp, flat, env, config, run_seed
+    def __init__(self, mlp: MLP, flat: FlatParameters, config: PPOConfig) -> None:
+        self._mlp, self._flat, self._config = mlp, flat, config
         packed, gradient, _ = mlp.sizes
         count = partitions(config.minibatch_size)
         new = flat.parameters.new_zeros
         self._packed, self._partials, self._sums = new(packed), new(count, gradient), new(gradient)
         self._metric_partials = new(count, len(METRICS))
-        self._ticks = torch.zeros(tiles(env.num_envs), 2, dtype=torch.int64, device=env.device)
 
     def prepared(self, work: Callable[[], None]) -> Callable[[], None]:
         """The launches of `work`, recorded now."""
         return Program(work)
-
-    def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
-        self._mlp.pack(self._flat.parameters, self._packed)
-        written = (
-            rollout.actions, rollout.observations, rollout.log_probs, rollout.entropies, rollout.rewards,
-            rollout.terminated, rollout.truncated, rollout.final_observations, rollout.episode_returns,
-            rollout.episode_lengths, rollout.policy_versions, self._ticks,
-        )  # fmt: skip
-        env = self._env
-        parts = (self._packed, iteration, env.state(), env.bounds, written)
-        self._mlp.rollout(env.spec.header, env.spec.state_size, *parts, env.spec.max_episode_steps, self._run_seed)
-
-    def attribute(self, clock: Clock) -> None:
-        forward, env = map(sum, zip(*self._ticks.tolist(), strict=True))
-        clock.attribute("env_step", clock.present() * env / (forward + env or 1))  # a processor without a counter: 0
 
     def evaluate(self, rollout: Rollout) -> None:
         self._mlp.values(self._packed, rollout.observations.flatten(0, 1), rollout.values.view(-1))
@@ -77,3 +59,32 @@ class Fused:
         config = self._config
         self._mlp.policy_metrics(self._packed, samples, self._metric_partials, config.clip_coef, config.ent_coef)
         SUM(self._metric_partials, metrics, len(index))
+
+
+class Fused(Learner):
+    """Runs an MLP on native environments; what each method has to do is said in pipeline/ppo.py."""
+
+    name = FUSED
+
+    def __init__(self, mlp: MLP, flat: FlatParameters, env: NativeVectorEnv, config: PPOConfig, run_seed: int) -> None:
+        super().__init__(mlp, flat, config)
+        self._env, self._run_seed = env, run_seed
+        self._ticks = torch.zeros(tiles(env.num_envs), 2, dtype=torch.int64, device=env.device)
+
+    def playing(self, work: Callable[[], None]) -> Callable[[], None]:
+        return self.prepared(work)
+
+    def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
+        self._mlp.pack(self._flat.parameters, self._packed)
+        written = (
+            rollout.actions, rollout.observations, rollout.log_probs, rollout.entropies, rollout.rewards,
+            rollout.terminated, rollout.truncated, rollout.final_observations, rollout.episode_returns,
+            rollout.episode_lengths, rollout.policy_versions, self._ticks,
+        )  # fmt: skip
+        env = self._env
+        parts = (self._packed, iteration, env.state(), env.bounds, written)
+        self._mlp.rollout(env.spec.header, env.spec.state_size, *parts, env.spec.max_episode_steps, self._run_seed)
+
+    def attribute(self, clock: Clock) -> None:
+        forward, env = map(sum, zip(*self._ticks.tolist(), strict=True))
+        clock.attribute("env_step", clock.present() * env / (forward + env or 1))  # a processor without a counter: 0

@@ -14,16 +14,17 @@ from pipeline.profile import Clock
 from pipeline.rollout import Rollout
 
 
-class General:
-    """Runs any torch policy on any environment; what each method has to do is said in pipeline/ppo.py."""
+class StepByStep:
+    """Plays a rollout one step after the other, in whatever environment."""
 
-    name = "general"
+    def __init__(self, env: VectorEnv, run_seed: int) -> None:
+        self._env, self._run_seed = env, run_seed
 
-    def __init__(self, policy: Policy, flat: FlatParameters, env: VectorEnv, config: PPOConfig, run_seed: int) -> None:
-        self.policy, self._flat, self._env, self._config, self._run_seed = policy, flat, env, config, run_seed
-        self._grad_value = torch.empty(config.minibatch_size, device=env.device)
+    def distribution(self, observation: Tensor) -> Tensor:
+        """(N, D) to (N, P), the parameters of the action distribution, read before the next call."""
+        raise NotImplementedError
 
-    def prepared(self, work: Callable[[], None]) -> Callable[[], None]:
+    def playing(self, work: Callable[[], None]) -> Callable[[], None]:
         return work
 
     @torch.no_grad()
@@ -32,7 +33,7 @@ class General:
         rollout.policy_versions.copy_(iteration.expand_as(rollout.policy_versions))
         first = int(iteration) * rollout.steps
         for t in range(rollout.steps):
-            parameters = self.policy.distribution(rollout.observations[t])  # (N, P)
+            parameters = self.distribution(rollout.observations[t])
             drawn = (rollout.actions[t], rollout.log_probs[t], rollout.entropies[t])
             sample(parameters, *drawn, first + t, self._run_seed, several(self._env.spec))
             with clock.phase("env_step"):
@@ -40,6 +41,23 @@ class General:
 
     def attribute(self, clock: Clock) -> None:
         pass  # the clock saw each step
+
+
+class General(StepByStep):
+    """Runs any torch policy on any environment; what each method has to do is said in pipeline/ppo.py."""
+
+    name = "general"
+
+    def __init__(self, policy: Policy, flat: FlatParameters, env: VectorEnv, config: PPOConfig, run_seed: int) -> None:
+        super().__init__(env, run_seed)
+        self.policy, self._flat, self._config = policy, flat, config
+        self._grad_value = torch.empty(config.minibatch_size, device=env.device)
+
+    def prepared(self, work: Callable[[], None]) -> Callable[[], None]:
+        return work
+
+    def distribution(self, observation: Tensor) -> Tensor:
+        return self.policy.distribution(observation)
 
     @torch.no_grad()
     def evaluate(self, rollout: Rollout) -> None:

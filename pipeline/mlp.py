@@ -8,7 +8,8 @@ from kernels.mlp import MAX_DEPTH, MAX_WIDTH, MIN_WIDTH, MLP
 from pipeline.config import PolicyConfig
 from pipeline.policy import LOG_STD_RANGE, ActorCritic, FlatParameters
 
-FUSED = "fused"  # the path's name in the log and the manifest
+# The paths' names in the log and the manifest: on native environments, and on those that the host steps.
+FUSED, HOSTED = "fused", "hosted"
 
 
 def misfit(config: PolicyConfig, device: torch.device) -> str | None:

@@ -43,6 +43,9 @@ class Path(Protocol):
     def prepared(self, work: Callable[[], None]) -> Callable[[], None]:
         """`work`, or the launches that it consists of, recorded."""
 
+    def playing(self, work: Callable[[], None]) -> Callable[[], None]:
+        """As `prepared`, for the `work` that steps the environments."""
+
     def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
         """Plays T steps from the last row of the observations, which becomes the first.
 
@@ -96,8 +99,8 @@ class PPO:
         self._sums = torch.empty(partitions(config.batch_size), SUMS, dtype=torch.float64, device=device)
         self._numbers = torch.empty(len(NUMBERS) + len(METRICS), dtype=torch.float64, device=device)
         env.reset(self.rollout.observations[-1])
-        work = (self.collect, self.advantages, self.update)
-        self._collect, self._advantages, self._update = map(path.prepared, work)
+        self._collect = path.playing(self.collect)
+        self._advantages, self._update = map(path.prepared, (self.advantages, self.update))
         clock.begin()
 
     @property

@@ -49,11 +49,12 @@ def run(config: Config) -> None:
     compiler.set_threads(config.device.threads)
     device = torch.device(config.device.resolve())
     loaded = checkpoint.load(Path(config.checkpoint))
-    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     checkpoint.expect_environment(loaded.manifest, spec)
     run_seed = int(loaded.manifest["config"]["seed"])
     policy, flat = evaluation.initial_policy(loaded.manifest, spec, device)
     flat.parameters.copy_(loaded.tensors["parameters"])
+    policy = evaluation.frozen(policy, loaded.tensors, device)
 
     listed, row = episode_list(config, run_seed, loaded.tensors)
     steps = list(play(policy, spec, listed.to(device), row, config.evaluate.deterministic))

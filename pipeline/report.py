@@ -18,7 +18,7 @@ from pipeline.config import Config, main
 from pipeline.document import Block, Code, Figure, Figures, Fold, Paragraph, Section, Table, Tiles, Verdict
 from pipeline.figures import Curve
 from pipeline.profile import PHASES
-from pipeline.results import SeedResult, check_agreement, read_seed, training_configuration
+from pipeline.results import SeedResult, check_agreement, environment_of, read_seed, training_configuration
 from pipeline.statistics import Interval
 
 
@@ -93,7 +93,7 @@ def run(config: Config) -> None:
     """Write the report of `config.seeds` to `config.out`. UserError: an artifact is missing or wrong."""
     out = Path(config.out)
     results = [read_seed(out.parent, seed) for seed in config.seeds]
-    check_agreement(results, config.env.name)
+    check_agreement(results, config.env.title)
     summary = summarize(results)
     title, subtitle, blocks = content(results, summary)
     pictures = {f"figures/{figure.name}.svg": figure.svg for figure in document.figures(blocks)}
@@ -120,7 +120,7 @@ def summarize(results: Sequence[SeedResult]) -> dict[str, Any]:
     gains = [result.returns["final"] - result.returns["initial"] for result in results]
     pooled = np.concatenate([result.returns["final"] for result in results])
     return {
-        "environment": first.manifest["config"]["env"]["name"],
+        "environment": environment_of(first.manifest),
         "env_spec_sha256": first.manifest["env_spec_sha256"],
         "split": first.evaluation["split"],
         "deterministic": first.evaluation["deterministic"],

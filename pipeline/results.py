@@ -97,11 +97,19 @@ def read_seed(root: Path, seed: int) -> SeedResult:
     )
 
 
+def environment_of(manifest: Mapping[str, Any]) -> Any:
+    """What a checkpoint's environment is called: its id where it is one of a host's, else its name."""
+    env = manifest["config"].get("env", {})
+    return env.get("id", env.get("name"))
+
+
 def check_agreement(results: Sequence[SeedResult], environment: str) -> None:
     """All seeds are one experiment: the same environment, configuration and held-out episodes."""
-    name = results[0].manifest["config"].get("env", {}).get("name")
+    name = environment_of(results[0].manifest)
     if name != environment:
-        raise UserError(f"wanted checkpoints of {environment}; found {name}. Give env={name}, or train {environment}")
+        host = "id" in results[0].manifest["config"]["env"]
+        choice = f"env={results[0].manifest['config']['env']['name']} env.id={name}" if host else f"env={name}"
+        raise UserError(f"wanted checkpoints of {environment}; found {name}. Give {choice}, or train {environment}")
     views: dict[str, Callable[[SeedResult], Any]] = {
         "env_spec_sha256": lambda result: result.manifest["env_spec_sha256"],
         "config": lambda result: dict(training_configuration(result)),

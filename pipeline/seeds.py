@@ -1,7 +1,8 @@
 """Episode seeds: which split a seed belongs to, the evaluation seeds, and the proof that training met none of them.
 
 A seed is 64 bits; its two top bits are its split, so that training and evaluation cannot meet by construction. Tensors
-carry seeds as int64 bit patterns.
+carry seeds as int64 bit patterns. A host environment is told 31 bits of its episode's seed, those two among them
+(`kernels.episode_seeds.host_seeds`), so that what is proved of the seeds holds of what it is told.
 """
 
 from collections.abc import Mapping

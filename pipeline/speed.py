@@ -222,7 +222,7 @@ def numbers(rounds: Sequence[Round], work: Work, batch_size: int) -> dict[str, A
 
 def start(config: Config, device: torch.device, clock: Clock) -> Training:
     """A training of the configuration, as the stage starts it."""
-    return assemble(config, envs.spec(config.env.name, config.env.max_episode_steps), device, clock)
+    return assemble(config, envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host), device, clock)
 
 
 def unseen_progress(training: Training) -> TrainingProgress:

@@ -111,7 +111,7 @@ def start(config: Config, provenance: Mapping[str, str]) -> Run:
         **provenance,
         **_source("pipeline.train", provenance.get("git_commit", "")),
         "stage": "train",
-        "environment": config.env.name,
+        "environment": config.env.title,
         "run_seed": str(config.seed),
         "config_sha256": configuration.sha256(config),
         "splits": "train",
@@ -120,7 +120,7 @@ def start(config: Config, provenance: Mapping[str, str]) -> Run:
         tags |= {"mlflow.parentRunId": parent, "overrides": " ".join(job.splitlines())}
     writer.send(
         "run",
-        name=_short(job) or f"{config.env.name} seed={config.seed}",
+        name=_short(job) or f"{config.env.title} seed={config.seed}",
         time=_now_ms(),
         tags=tags,
         parameters=flatten(parameters),

@@ -19,7 +19,6 @@ from rich.console import Console
 from safetensors import SafetensorError, safe_open
 
 import envs
-from envs.spec import EnvSpec
 from kernels import compiler
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
@@ -51,7 +50,7 @@ def run(config: Config) -> None:
     torch.set_num_threads(1)  # torch's own kernels promise the same bits only so; ours do with any number
     compiler.set_threads(config.device.threads)
     device = torch.device(config.device.resolve())
-    spec = envs.spec(config.env.name, config.env.max_episode_steps)
+    spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     identity = {"config_sha256": configuration.sha256(config), "env_spec_sha256": spec.sha256()}
     partial = out / partial_name({**identity, "sources_sha256": provenance.sources_sha256()})
     facts = provenance.collect(str(device))
@@ -68,7 +67,7 @@ def run(config: Config) -> None:
 
     try:
         with tracking.start(config, facts) as row:
-            _iterate(ppo, flat, log, row, partial)
+            _iterate(ppo, flat, log, row, partial if spec.resumable else None)
             manifest: dict[str, Any] = {
                 "step": ppo.steps,
                 "policy_version": ppo.iteration,
@@ -91,7 +90,7 @@ def run(config: Config) -> None:
             manifest = checkpoint.save(out, {"parameters": flat.parameters, **ppo.state()}, manifest)
             files.remove(partial)
             if tracking.in_sweep():
-                row.evaluation(_selection(config, manifest, flat, spec, device, out), "selection")
+                row.evaluation(_selection(config, manifest, flat, ppo, device, out), "selection")
             tags = {key: manifest[key] for key in ("params_sha256", "env_spec_sha256", "path")}
             row.finish(tags={"checkpoint_sha256": manifest["sha256"], **tags}, metrics=profile)
     except KeyboardInterrupt:
@@ -111,13 +110,13 @@ def partial_name(identity: Mapping[str, str]) -> str:
     return f"partial-{configuration.sha256_of(identity)[:16]}.safetensors"
 
 
-def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partial: Path) -> None:
+def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partial: Path | None) -> None:
     saved = time.perf_counter()
     title = f"{ppo.env.spec.name} seed {ppo.run_seed}"
     with TrainingProgress(title, ppo.iterations * ppo.config.batch_size, ppo.steps) as progress:
         while not ppo.finished:
             log.iteration(ppo, ppo.iterate(), row, progress)
-            if time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
+            if partial and time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
                 with ppo.clock.phase("logging"):
                     saved = time.perf_counter()
                     _write_partial(partial, ppo, flat, log)
@@ -127,16 +126,18 @@ def _announce(config: Config, ppo: PPO, path: str) -> None:
     steps, wanted = ppo.iterations * config.ppo.batch_size, config.ppo.total_steps
     rounding = f" (whole iterations of {wanted:,})" if steps != wanted else ""
     start = f", going on from step {ppo.steps:,}" if ppo.iteration else ""
-    text = f"train: {config.env.name}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
+    text = f"train: {config.env.title}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
+    if not ppo.env.spec.resumable:
+        text += ". Stopped, it begins again: the state of such environments cannot be saved"
     Console().print(text, highlight=False, soft_wrap=True)
 
 
 def _selection(
-    config: Config, manifest: Mapping[str, Any], flat: FlatParameters, spec: EnvSpec, device: torch.device, out: Path
+    config: Config, manifest: Mapping[str, Any], flat: FlatParameters, ppo: PPO, device: torch.device, out: Path
 ) -> dict[str, Any]:
     """A sweep's job on the selection episodes; the held-out ones are for the report alone."""
     chosen = dataclasses.replace(config.evaluate, split="selection")
-    played = evaluation.compare(manifest, flat.parameters.clone(), spec, chosen, device)
+    played = evaluation.compare(manifest, flat.parameters.clone(), ppo.env.spec, chosen, device, tensors=ppo.state())
     metrics = evaluation.metrics(played, manifest, chosen)
     files.write(out / "selection" / "episodes.csv", evaluation.episodes_csv(played))
     files.write_json(out / "selection" / "metrics.json", metrics)

@@ -87,7 +87,8 @@ def test_a_failed_peer_has_a_row_and_the_others_go_on(peer, tmp_path, monkeypatc
     peers.PEERS["gone"] = Peer("GONE", ("another",))
     asked: list[int] = []
 
-    def ours(case: Case, iterations: int) -> Run:
+    def ours(case: Case, iterations: int, environment: str) -> Run:
+        assert environment == "cartpole"
         asked.append(iterations)
         return run(100 * 1024)
 
@@ -179,16 +180,17 @@ def test_the_stopwatch_follows_a_peer_s_update() -> None:
     assert watch.iterations == 1
 
 
-def test_our_own_run_is_a_training_of_the_recipe(monkeypatch) -> None:
+@pytest.mark.parametrize(("environment", "path"), [("cartpole", "fused"), ("gymnasium", "hosted")])
+def test_our_own_run_is_a_training_of_the_recipe(environment: str, path: str, monkeypatch) -> None:
     """By the product's command line, in a folder that is gone afterwards; only a short one."""
     commands: list[list[str]] = []
     call = peers._call
     monkeypatch.setattr(peers, "_call", lambda command, seconds: (commands.append(command), call(command, seconds))[1])
-    ours = peers.run_ours(Case(8, 16), iterations=2)
+    ours = peers.run_ours(Case(8, 16), 2, environment)
     assert commands[0][:3] == [sys.executable, "-m", "pipeline.train"]
     assert ours.steps == 2 * 8 * 16
     assert ours.seconds > 0
     assert ours.startup_seconds > 0
-    assert ours.versions.keys() == {"path"}
+    assert ours.versions == {"path": path}
     out = next(each for each in commands[0] if each.startswith("out="))
     assert not Path(out.removeprefix("out=")).exists()

@@ -76,7 +76,8 @@ def test_every_key_has_a_comment_line(name: str) -> None:
 
 
 def test_the_options_are_what_the_code_knows() -> None:
-    assert config.group_options("env") == envs.names()
+    assert config.group_options("env") == sorted([*envs.names(), *envs.ADAPTERS])
+    assert tuple(config.HOSTS) == envs.ADAPTERS
     for activation in ACTIVATIONS:
         assert config.load([f"policy.activation={activation}"]).policy.activation == activation
 
@@ -128,6 +129,8 @@ MISTAKES = [
     ("ppo.gama=1", "got 'ppo.gama'", "Nearest: ppo.gamma"),
     ("ppo.epochs=1", "got 'ppo.epochs'", "Nearest: ppo.update_epochs"),
     ("sed=1", "got 'sed'", "Nearest: seed"),
+    ("env.id=CartPole-v1", "env.id: wanted env=gymnasium with it", "other environments have no such key"),
+    ("env.wrokers=1", "got 'env.wrokers'", "Nearest: env.workers"),
     ("ppo.zzz=1", "got 'ppo.zzz'", "Valid: ppo.total_steps"),
     ("zzz=1", "got 'zzz'", "Valid: env, policy"),
     ("seed.x=1", "got 'seed.x'", "seed"),
@@ -137,12 +140,12 @@ MISTAKES = [
     ("~env", "env: wanted a value", "Give env=<value>"),
     (
         "env=cartpol",
-        "one of acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
         "Nearest: cartpole",
     ),
     (
         "env.name=cartpol",
-        "one of acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
         "Nearest: cartpole",
     ),
     ("env.max_episode_steps=0", "env.max_episode_steps: wanted a whole number of at least 1", "got 0"),
@@ -191,6 +194,33 @@ def test_a_mistake_is_one_line(override: str, wanted: str, named: str) -> None:
     assert wanted in text
     assert named in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted", "named"),
+    [
+        ("env.id=''", "env.id: wanted an id that Gymnasium knows, or module:Class", "''"),
+        ("env.kwargs=[1]", "env.kwargs: wanted null, or what the environment is made with", "[1]"),
+        ("env.kwargs={1: 2}", "env.kwargs: wanted null, or what the environment is made with", "{1: 2}"),
+        ("env.kwargs={a: nan}", "env.kwargs: wanted null, or what the environment is made with", "nan"),
+        ("env.workers=-1", "env.workers: wanted a whole number of at least 0", "got -1"),
+        ("env.timeout_s=0", "env.timeout_s: wanted a number above 0", "got 0"),
+        ("env.max_episode_steps=0", "env.max_episode_steps: wanted a whole number of at least 1", "got 0"),
+        ("env.normalize_reward=1", "env.normalize_reward: wanted true or false", "got 1"),
+    ],
+)
+def test_a_mistake_about_a_host_is_one_line(override: str, wanted: str, named: str) -> None:
+    with pytest.raises(UserError) as caught:
+        config.check(["env=gymnasium", override])
+    assert wanted in str(caught.value)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_an_environment_is_made_with_is_kept() -> None:
+    loaded = config.load(["env=gymnasium", "env.kwargs={continuous: true, wind_power: 3.5}"])
+    assert loaded.env.host["kwargs"] == {"continuous": True, "wind_power": 3.5}
+    assert config.parse(config.to_dict(loaded)) == loaded
 
 
 def test_each_value_of_a_sweep_is_checked() -> None:
@@ -248,7 +278,29 @@ def test_the_hash_leaves_out_what_changes_no_training(base: config.Config, overr
     assert config.sha256(config.load(["device=cpu", override])) == config.sha256(base)
 
 
-DECISIVE = [key for key in config.KEYS if key.split(".")[0] in ("env", "policy", "ppo", "seed")] + ["device.fused"]
+@pytest.mark.parametrize("override", ["env.workers=2", "env.workers=0", "env.timeout_s=5"])
+def test_how_an_environment_is_stepped_is_left_out(override: str) -> None:
+    assert config.sha256(config.load(["env=gymnasium", override])) == config.sha256(config.load(["env=gymnasium"]))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "env.id=Acrobot-v1", "env.kwargs={render_mode: rgb_array}", "env.max_episode_steps=7",
+        "env.normalize_observation=true", "env.normalize_reward=true",
+    ],
+)  # fmt: skip
+def test_the_hash_changes_with_what_a_host_is_asked_for(override: str) -> None:
+    assert config.sha256(config.load(["env=gymnasium", override])) != config.sha256(config.load(["env=gymnasium"]))
+
+
+HOSTS_OWN = {f"env.{item.name}" for kind in config.HOSTS.values() for item in dataclasses.fields(kind)}
+DECISIVE = [
+    key
+    for key in config.KEYS
+    if key not in HOSTS_OWN - {"env.name", "env.max_episode_steps"}
+    and key.split(".")[0] in ("env", "policy", "ppo", "seed")
+] + ["device.fused"]
 
 
 @pytest.mark.parametrize("key", DECISIVE)

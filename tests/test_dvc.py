@@ -104,6 +104,12 @@ def test_training_does_not_depend_on_the_report() -> None:
     assert not {"pipeline/report.py", "pipeline/evaluate.py", "pipeline/statistics.py", "pipeline/figures.py"} & trained
 
 
+def test_no_stage_depends_on_how_fast_an_environment_steps() -> None:
+    assert "artifacts/validate/throughput.json" in _pipeline()["validate"]["outs"]
+    read = [each for stage in STAGES for each in _pipeline()[stage]["deps"] if each.startswith("artifacts/validate")]
+    assert read == ["artifacts/validate/validation.json"]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The 16 changes
 # ---------------------------------------------------------------------------------------------------------------------

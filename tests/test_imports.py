@@ -13,6 +13,7 @@ STAGES = ("compose", "validate", "train", "evaluate", "report")
 KEEPERS = {
     "cupy": ("kernels/",),
     "cupy_backends": ("kernels/",),
+    "gymnasium": ("envs/",),
     "mlflow": ("pipeline/tracking.py",),
     "hydra": ("pipeline/config.py", *(f"pipeline/{stage}.py" for stage in STAGES)),
 }
@@ -68,6 +69,8 @@ def test_imports_point_one_way(path: str) -> None:
         ("envs/vector.py", "from cupy import ndarray"),
         ("pipeline/train.py", "import mlflow.tracking"),
         ("pipeline/ppo.py", "import hydra"),
+        ("pipeline/evaluation.py", "from gymnasium import spaces"),
+        ("kernels/env.py", "import gymnasium"),
         ("pipeline/ppo.py", 'importlib.import_module("mlflow")'),
         ("pipeline/ppo.py", "from .policy import build"),
         ("pipeline/ppo.py", "from tests import reference"),

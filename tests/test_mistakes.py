@@ -25,6 +25,7 @@ import torch
 from test_report import change_json, change_text, set_cell, write_artifacts
 from training import SMALL, plant_in_kernel, small
 
+import envs
 from envs.vector import NativeVectorEnv, StepOutput
 from kernels import compiler, mlp
 from pipeline import compose, config, provenance, tracking, train
@@ -75,6 +76,13 @@ def cut(file: Path) -> None:
 
 def hide_module(name: str) -> Arrange:
     return lambda folder, patch: patch.setitem(sys.modules, name, None)
+
+
+def without_gymnasium(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    for name in ("player", "gymnasium_adapter", "host"):
+        patch.delitem(sys.modules, f"envs.{name}", raising=False)
+        patch.delattr(envs, name, raising=False)
+    hide_module("gymnasium")(folder, patch)
 
 
 def environment(**variables: str) -> Arrange:
@@ -130,6 +138,19 @@ MADE = "checkpoint=trained out=new"
 MEMORY = r"wanted memory for this configuration; .*allocate.*\. Give smaller ppo\.num_envs, .*"
 HYDRA_FOLDER = r"hydra\.run\.dir \(with -m hydra\.sweep\.dir\): wanted a folder to write to; {}: {}\. Start in .*"
 REPORT = "out=runs/report seeds=[1,2]"
+HOST = "device=cpu tracking.enabled=false out=new hydra.run.dir=hydra env=gymnasium env.id="
+# A game that observes four times what is filled in.
+GAME = """
+import gymnasium, numpy
+class Game(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (4,)), gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        return numpy.zeros(4, "f"), {{}}
+    def step(self, action):
+        self.count += 1
+        return numpy.full(4, {}, "f"), 1.0, False, False, {{}}
+"""
 AGAIN = r"\. Run `dvc repro`, or that stage by hand"
 
 CONFIGURATION = [
@@ -164,7 +185,7 @@ FOLDERS = [
     Mistake("a name too long", "train", f"out={LONG}", FOLDER.format(LONG, "File name too long")),
     Mistake("a read-only disk", "train", "out=new", FOLDER.format("new", "Read-only file system"),
             disk(errno.EROFS, "create")),
-    Mistake("a full disk", "validate", "out=new", "out: wanted a folder to write validation.json to; new: No space left on device",
+    Mistake("a full disk", "validate", "out=new", "out: wanted a folder to write throughput.json to; new: No space left on device",
             disk(errno.ENOSPC, "flush")),
     Mistake("a finished training", "train", "out=trained", "out: wanted a folder without results; trained holds "
             r"checkpoint\.json already\. Choose another out=<folder>, or remove that one first"),
@@ -234,8 +255,29 @@ ENVIRONMENTS = [
             lambda folder, patch: patch.setattr("envs.make", broken(float("nan")))),
     Mistake("an environment that answers NaN, on the fast path", "train", "out=new", r"iteration 0: every value must be finite; found NaN or infinity in rewards of environment 2 at step .*",
             lambda folder, patch: plant_in_kernel(patch, folder.parent, mlp.ROLLOUT["one"], "reward[i] = r;", "reward[i] = n == 2 ? as_float(0x7fc00000u) : r;")),
-    Mistake("an environment out of bounds", "validate", "validate.steps=20 validate.num_envs=4 out=new", r"metadata of cartpole: environment 2, step 1, reward: wanted within .*; got 7\.0.*",
+    Mistake("an environment out of bounds", "validate", "validate.steps=20 validate.num_envs=4 out=new", r"bounds of cartpole: environment 2, step 1, reward: wanted within .*; got 7\.0.*",
             lambda folder, patch: patch.setattr("envs.make", broken(7.0))),
+]  # fmt: skip
+
+HOSTS = [
+    Typed("an id that Gymnasium knows not", "train", f"{HOST}LunarLander-v2", r"env\.id: wanted an id that Gymnasium knows; got 'LunarLander-v2', nearest: LunarLander-v3.*\. For a class of yours write module:Class"),
+    Typed("an id of a native environment", "validate", "env=cartpole env.id=CartPole-v1 out=new", r"env\.id: wanted env=gymnasium with it; other environments have no such key"),
+    Typed("no module of that name", "train", f"{HOST}my_game:Game", r"env\.id: wanted a module in this folder or installed; got 'my_game', nearest: my_games",
+          write("my_games.py", "")),
+    Typed("no class of that name", "train", f"{HOST}games_a:Gmae", r"env\.id: wanted a class of games_a; got 'Gmae', nearest: Game.*",
+          write("games_a.py", "import gymnasium\nclass Game(gymnasium.Env):\n    pass\n")),
+    Typed("a class of another library", "train", f"{HOST}games_b:Game", r"env\.id: wanted a class of gymnasium\.Env; games_b:Game makes a Game", write("games_b.py", "class Game:\n    pass\n")),
+    Typed("a module with a mistake", "train", f"{HOST}games_c:Game", r"env\.id: wanted the module games_c to be imported; NameError: name 'gym' is not defined\nTraceback(?s:.*)games_c\.py(?s:.*)",
+          write("games_c.py", "class Game(gym.Env):\n    pass\n")),
+    Typed("no time limit", "train", f"{HOST}Blackjack-v1", r"env\.max_episode_steps: wanted a time limit, steps; Blackjack-v1 has none of its own, .*\. Give env\.max_episode_steps=<steps>"),
+    Typed("no Gymnasium", "train", f"{HOST}CartPole-v1", r"env=gymnasium: wanted the package gymnasium; gymnasium is not installed\. Install it with `pip install 'lockstep\[gymnasium\]'`",
+          without_gymnasium),
+    Typed("a game that answers NaN", "train", f"{HOST}games_d:Game env.max_episode_steps=9 env.workers=0 policy.hidden=[9,8] ppo.num_envs=4 ppo.num_steps=8 ppo.total_steps=64",
+          r"iteration 0: every value must be finite; found NaN or infinity in observations of environment 0 at step 3 of the rollout\. .*",
+          write("games_d.py", GAME.format("self.count if self.count < 3 else float('nan')"))),
+    Typed("a game that raises", "train", f"{HOST}games_e:Game env.max_episode_steps=9 env.workers=0 policy.hidden=[9,8] ppo.num_envs=4 ppo.num_steps=8 ppo.total_steps=64",
+          r"env\.id: wanted an answer of games_e:Game to step\(\); environment 0 raised ZeroDivisionError: .*\. Mend it; where it was:\nTraceback(?s:.*)games_e\.py(?s:.*)",
+          write("games_e.py", GAME.format("1 / (3 - self.count)"))),
 ]  # fmt: skip
 
 ARTIFACTS = [
@@ -278,6 +320,7 @@ TABLE = {
     **{f"checkpoints: {row.name}": row for row in CHECKPOINTS},
     **{f"machine: {row.name}": row for row in MACHINE},
     **{f"environments: {row.name}": row for row in ENVIRONMENTS},
+    **{f"hosts: {row.name}": row for row in HOSTS},
     **{f"artifacts: {row.name}": row for row in ARTIFACTS},
     **{f"params.yaml: {row.name}": row for row in PARAMS},
 }
@@ -373,5 +416,5 @@ def test_so_it_is_with_the_command(name: str, folder: Path, monkeypatch: pytest.
 
 
 def test_the_table_has_no_two_rows_of_one_name() -> None:
-    groups = (CONFIGURATION, FOLDERS, CHECKPOINTS, MACHINE, ENVIRONMENTS, ARTIFACTS, PARAMS)
+    groups = (CONFIGURATION, FOLDERS, CHECKPOINTS, MACHINE, ENVIRONMENTS, HOSTS, ARTIFACTS, PARAMS)
     assert len(TABLE) == sum(map(len, groups)) >= 40

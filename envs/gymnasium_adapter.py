@@ -1,0 +1,157 @@
+"""What a Gymnasium environment is: its specification, read from one that is made for it."""
+
+import dataclasses
+import hashlib
+import inspect
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs.player import make, parts, spaces
+from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
+from kernels.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumSpec(EnvSpec):
+    """An environment of Gymnasium's registry, or a class of the user's.
+
+    `fields`, and so the hash, hold what changes a result: id, kwargs, spaces and their layout, time limit, the versions
+    of Gymnasium and of the environment's package, and the text of the file that its class stands in.
+
+    Attributes:
+        id: of the registry, or `module:Class`.
+        kwargs: what it is made with.
+        layout: where each part of its observation lies in the flat one (envs/player.py, Part).
+        action_space: kind, shape, dtype and start of what the environment takes.
+        versions: of packages, by name.
+        source_sha256: of the file of its class; None where there is none to read.
+        seed_bits: of an episode seed the environment gets the two top bits, its split, and the lowest 29.
+        workers: processes that step it; 0: a loop in this one; None: the faster, measured. Changes no result.
+        timeout_s: seconds that a worker may take for one call.
+    """
+
+    id: str
+    kwargs: Mapping[str, Any] = field(hash=False)
+    layout: tuple[Mapping[str, Any], ...] = field(hash=False)
+    action_space: Mapping[str, Any] = field(hash=False)
+    versions: Mapping[str, str] = field(hash=False)
+    source_sha256: str | None
+    seed_bits: int = 31
+    workers: int | None = field(default=None, compare=False)
+    timeout_s: float = field(default=60.0, compare=False)
+    # Its state is its own, and its dynamics are no header.
+    state_size: int = 0
+    header: Path = Path()
+
+    @property
+    def resumable(self) -> bool:
+        return False
+
+    def fields(self) -> dict[str, Any]:
+        own = {each.name for each in dataclasses.fields(self) if each.compare} - {"state_size", "header"}
+        return {name: value for name, value in super().fields().items() if name in own}
+
+    def _sources(self) -> dict[str, str]:
+        return {}  # `source_sha256` is a field
+
+
+def spec(
+    id: str,
+    kwargs: Mapping[str, Any] | None = None,
+    max_episode_steps: int | None = None,
+    workers: int | None = None,
+    timeout_s: float = 60.0,
+) -> GymnasiumSpec:
+    """The specification of an environment.
+
+    Args:
+        id: `LunarLander-v3`, or `my_module:MyClass` of a module in the working folder or installed.
+        kwargs: what it is made with.
+        max_episode_steps: its time limit; None: its own.
+        workers, timeout_s: as of `GymnasiumSpec`.
+
+    Raises:
+        UserError: there is no such environment, it cannot be made, has no time limit, or spaces that are not supported.
+    """
+    kwargs = dict(kwargs or {})
+    environment = make(id, kwargs, max_episode_steps)
+    limit = max_episode_steps or getattr(environment.spec, "max_episode_steps", None)
+    if limit is None:
+        raise UserError(
+            f"env.max_episode_steps: wanted a time limit, steps; {id} has none of its own, and an evaluation plays "
+            "episodes to their end. Give env.max_episode_steps=<steps>"
+        )
+    layout = parts(environment.observation_space)
+    if not sum(part.size for part in layout):
+        raise UserError(f"env.id: wanted an observation of one number or more; {id} has an empty one")
+    action, space = _action(id, environment.action_space), environment.action_space
+    kind = type(environment.unwrapped)
+    name, _, version = id.partition("-v") if re.search(r"-v\d+$", id) else (id, "", "0")
+    made = GymnasiumSpec(
+        name=name,
+        version=int(version),
+        observation_low=tuple(float(bound) for part in layout for bound in part.low),
+        observation_high=tuple(float(bound) for part in layout for bound in part.high),
+        action=action,
+        max_episode_steps=int(limit),
+        reward_range=(-math.inf, math.inf),
+        id=id,
+        kwargs=kwargs,
+        layout=tuple(part.record() for part in layout),
+        action_space=_recorded(space),
+        versions=_versions(kind),
+        source_sha256=_source_sha256(kind),
+        workers=workers,
+        timeout_s=timeout_s,
+    )
+    environment.close()
+    return made
+
+
+def _action(id: str, space: Any) -> Discrete | MultiDiscrete | Box:
+    """The actions as the policy chooses them: choices from 0, or continuous ones within bounds."""
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiDiscrete(tuple(space.nvec.ravel().tolist()))
+    if isinstance(space, spaces.MultiBinary):
+        return MultiDiscrete((2,) * int(np.prod(space.shape)))
+    wanted = f"env.id: wanted actions of Discrete, MultiDiscrete, MultiBinary or a Box of floats; {id} has"
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        raise UserError(f"{wanted} {space}. Wrap the environment in a gymnasium.ActionWrapper")
+    low, high = (tuple(map(float, bound.ravel())) for bound in (space.low, space.high))
+    if not np.isfinite((low, high)).all():
+        raise UserError(
+            f"{wanted} {space}, without bounds to clip to. Give its action space the bounds that make sense"
+        )
+    return Box(low, high)
+
+
+def _recorded(space: Any) -> dict[str, Any]:
+    start = np.asarray(getattr(space, "start", 0)).ravel().tolist()
+    kind = type(space).__name__.lower()
+    return {"kind": kind, "shape": list(space.shape or ()), "dtype": str(space.dtype), "start": start}
+
+
+def _versions(kind: type) -> dict[str, str]:
+    """Of Gymnasium, and of the package that the class comes from, where that is a package under its own name."""
+    found = {"gymnasium": metadata.version("gymnasium")}
+    package = kind.__module__.split(".")[0]
+    try:
+        return {**found, package: metadata.version(package)}
+    except metadata.PackageNotFoundError:
+        return found
+
+
+def _source_sha256(kind: type) -> str | None:
+    try:
+        return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()
+    except (OSError, TypeError):
+        return None

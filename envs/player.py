@@ -1,0 +1,446 @@
+"""Plays Gymnasium environments into arrays: in this process, or as a program of its own in a worker process.
+
+Everything that touches Gymnasium is here: an environment is found and made, its observations are written into flat
+rows, its actions are made from the policy's choices, and its episodes begin where others end. Autoreset is ours, in the
+same step as the end, so there are no rows without a step in them: Gymnasium's vector classes and their autoreset modes
+are not used.
+
+A worker runs this file by its path and imports no torch, which would take it seconds and hundreds of megabytes.
+"""
+
+import ctypes
+import difflib
+import importlib
+import json
+import mmap
+import operator
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.errors import UserError
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+    from gymnasium.wrappers import TimeLimit
+except ModuleNotFoundError as error:
+    raise UserError(
+        f"env=gymnasium: wanted the package gymnasium; {error.name} is not installed. "
+        "Install it with `pip install 'lockstep[gymnasium]'`"
+    ) from error
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding and making an environment
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
+    """One environment of Gymnasium's registry (`LunarLander-v3`) or of a class (`module:Class`).
+
+    Args:
+        id: `module:` in front of an id imports the module that registers it.
+        kwargs: what it is made with.
+        max_episode_steps: its time limit, steps; None: its own, if it has one.
+
+    Raises:
+        UserError: there is no such module, class or id; it cannot be made; what was made is no environment.
+    """
+    found = find(id)
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    try:
+        if isinstance(found, str):
+            return gymnasium.make(found, disable_env_checker=True, **limit, **kwargs)
+        environment = found(**kwargs)
+    except Exception as error:
+        if type(error).__name__ in ("DependencyNotInstalled", "ModuleNotFoundError"):
+            raise UserError(f"env.id: wanted {id} to be made; a package is missing: {_one_line(error)}") from error
+        text = f"env.id, env.kwargs: wanted {id} to be made with {dict(kwargs)}; {type(error).__name__}: "
+        raise UserError(f"{text}{_one_line(error)}\n{traceback.format_exc().rstrip()}") from error
+    if not isinstance(environment, gymnasium.Env):
+        raise UserError(f"env.id: wanted a class of gymnasium.Env; {id} makes a {type(environment).__name__}")
+    return TimeLimit(environment, **limit) if limit else environment
+
+
+def find(id: str) -> str | Callable[..., Any]:
+    """The registry's id, or the class that `module:Class` names. UserError: there is none."""
+    module, colon, name = id.rpartition(":")
+    if colon:
+        content = vars(_import(module))
+        if callable(content.get(name)):
+            return content[name]  # type: ignore[no-any-return]
+        if name not in gymnasium.registry:
+            classes = [
+                key for key, each in content.items() if isinstance(each, type) and issubclass(each, gymnasium.Env)
+            ]
+            raise UserError(f"env.id: wanted a class of {module}; got {name!r}, {_near(name, [*classes, *_ids()])}")
+    elif name not in gymnasium.registry:
+        hint = "For a class of yours write module:Class"
+        raise UserError(f"env.id: wanted an id that Gymnasium knows; got {name!r}, {_near(name, _ids())}. {hint}")
+    return name
+
+
+def _import(module: str) -> Any:
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.append(str(Path.cwd()))
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise UserError(
+                f"env.id: wanted the module {module}; it imports {error.name}, which is not there"
+            ) from error
+        here = sorted(
+            {path.stem for path in Path.cwd().glob("*.py")}
+            | {path.parent.name for path in Path.cwd().glob("*/__init__.py")}
+        )
+        raise UserError(
+            f"env.id: wanted a module in this folder or installed; got {module!r}, {_near(module, here)}"
+        ) from error
+    except (Exception, SystemExit) as error:
+        text = f"env.id: wanted the module {module} to be imported; {type(error).__name__}: {_one_line(error)}"
+        raise UserError(f"{text}\n{traceback.format_exc().rstrip()}") from error
+
+
+def _ids() -> list[str]:
+    return sorted(gymnasium.registry)
+
+
+def _near(name: str, options: Sequence[str]) -> str:
+    lower = {option.lower(): option for option in options}
+    found = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
+    return f"nearest: {', '.join(lower[each] for each in found)}" if found else "and nothing is like it"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Spaces
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """A leaf of an observation space and its place in the flat observation, all of it float32.
+
+    A box is its values: those of uint8 divided by 255, others, float64 too, rounded to float32. Choices are one-hot.
+
+    Attributes:
+        path: the keys and places that lead to it; () where the space is no Dict and no Tuple.
+        kind: box, discrete, multidiscrete or multibinary.
+        shape, dtype: of a value.
+        first: its first element in the flat observation.
+        low, high: (size,) float32, the bounds of its elements.
+        starts, sizes: of each choice, the lowest value and how many there are.
+    """
+
+    path: tuple[str | int, ...]
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    first: int
+    low: np.ndarray
+    high: np.ndarray
+    starts: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.low)
+
+    def record(self) -> dict[str, Any]:
+        """What the environment's specification says of it: JSON values."""
+        place = {"path": "/".join(map(str, self.path)), "kind": self.kind, "shape": list(self.shape)}
+        return {**place, "dtype": self.dtype, "first": self.first, "size": self.size}
+
+
+def parts(space: gymnasium.Space, path: tuple[str | int, ...] = (), first: int = 0) -> list[Part]:
+    """The leaves of an observation space in the order of their places. UserError: one is of a kind without a place."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        found: list[Part] = []
+        items = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, each in items:
+            found += parts(each, (*path, key), found[-1].first + found[-1].size if found else first)
+        return found
+    name, shape = type(space).__name__, space.shape or ()
+    if isinstance(space, spaces.Box):
+        scale = 255.0 if space.dtype == np.uint8 else 1.0
+        with np.errstate(over="ignore"):  # a bound beyond float32 is infinite
+            low, high = (
+                (each.astype(np.float64).ravel() / scale).astype(np.float32) for each in (space.low, space.high)
+            )
+        return [Part(path, "box", shape, str(space.dtype), first, low, high)]
+    if isinstance(space, spaces.MultiBinary):
+        count = int(np.prod(shape))
+        return [Part(path, "multibinary", shape, str(space.dtype), first, *_zeros_and_ones(count))]
+    if isinstance(space, spaces.Discrete):
+        starts, sizes = (int(space.start),), (int(space.n),)
+        return [Part(path, "discrete", (), str(space.dtype), first, *_zeros_and_ones(sizes[0]), starts, sizes)]
+    if isinstance(space, spaces.MultiDiscrete):
+        starts, sizes = (tuple(each.ravel().tolist()) for each in (space.start, space.nvec))
+        return [
+            Part(path, "multidiscrete", shape, str(space.dtype), first, *_zeros_and_ones(sum(sizes)), starts, sizes)
+        ]
+    where = f" at {'/'.join(map(str, path))}" if path else ""
+    raise UserError(
+        f"env.id: wanted observations of Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple; got {name}{where}. "
+        "Wrap the environment in a gymnasium.ObservationWrapper that makes a Box of them"
+    )
+
+
+def _zeros_and_ones(count: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros(count, np.float32), np.ones(count, np.float32)
+
+
+def writer(part: Part) -> Callable[[Any, np.ndarray], None]:
+    """Writes a value of the part into its elements of a flat observation. ValueError: the value is not of the space."""
+    place = slice(part.first, part.first + part.size)
+    what = "observation" + "".join(f"[{key!r}]" for key in part.path)
+
+    def checked(value: Any) -> np.ndarray:
+        array = np.asarray(value)
+        if array.shape != part.shape:
+            raise ValueError(f"{what} must have shape {part.shape}; got {array.shape}")
+        return array.reshape(-1)
+
+    def write_values(value: Any, row: np.ndarray) -> None:
+        row[place] = checked(value)
+
+    def write_bytes(value: Any, row: np.ndarray) -> None:
+        np.divide(checked(value), np.float32(255.0), out=row[place], casting="same_kind")
+
+    places = np.cumsum((part.first, *part.sizes[:-1])) if part.sizes else np.zeros(0, int)
+
+    def write_choices(value: Any, row: np.ndarray) -> None:
+        choices = checked(value).tolist() if part.shape else [operator.index(value)]
+        row[place] = 0.0
+        for choice, start, size, begin in zip(choices, part.starts, part.sizes, places, strict=True):
+            if not start <= choice < start + size:
+                raise ValueError(f"{what} must be one of {start} to {start + size - 1}; got {choice}")
+            row[begin + choice - start] = 1.0
+
+    if part.sizes:
+        return write_choices
+    return write_bytes if part.dtype == "uint8" and part.kind == "box" else write_values
+
+
+def flattener(space: gymnasium.Space) -> Callable[[Any, np.ndarray], None]:
+    """Writes an observation of the space, all its parts, into a flat (D,) float32 row."""
+    writers = [(part.path, writer(part)) for part in parts(space)]
+    if len(writers) == 1 and not writers[0][0]:
+        return writers[0][1]
+
+    def write(value: Any, row: np.ndarray) -> None:
+        for path, write_part in writers:
+            leaf = value
+            for key in path:
+                leaf = leaf[key]
+            write_part(leaf, row)
+
+    return write
+
+
+def decoder(space: gymnasium.Space) -> Callable[[np.ndarray], np.ndarray]:
+    """From n rows of a policy's choices, (n, K) int32 from 0 or (n, A) float32, to the n actions that are meant.
+
+    Choices are counted from the space's start; continuous actions are clipped to its bounds.
+    """
+    shape = space.shape or ()
+    if isinstance(space, spaces.Discrete):
+        return lambda rows: rows[:, 0].astype(np.int64) + space.start
+    if isinstance(space, spaces.MultiDiscrete):
+        return lambda rows: (rows.reshape(-1, *shape) + space.start).astype(space.dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return lambda rows: rows.reshape(-1, *shape).astype(space.dtype)
+    assert isinstance(space, spaces.Box)
+    return lambda rows: np.clip(rows.reshape(-1, *shape), space.low, space.high).astype(space.dtype)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Playing
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Board(NamedTuple):
+    """What is exchanged with those that step N environments: arrays over one piece of memory, D floats seen."""
+
+    action: np.ndarray  # (N, K) int32 choices from 0, or (N, A) float32 that are not clipped
+    seed: np.ndarray  # (N,) int64: of the episode to begin next, 31 bits
+    observation: np.ndarray  # (N, D) float32: the next one; after an end the first of the new episode
+    final_observation: np.ndarray  # (N, D) float32: what this step led to, before any reset
+    reward: np.ndarray  # (N,) float32
+    terminated: np.ndarray  # (N,) uint8
+    truncated: np.ndarray  # (N,) uint8
+    episode_return: np.ndarray  # (N,) float32: of the episode of this step, this step included; summed in float64
+    episode_length: np.ndarray  # (N,) int32: likewise
+    playing: np.ndarray  # (N,) uint8: 1 while its environment is in a call
+
+    def rows(self, first: int, end: int) -> "Board":
+        """Environments [first, end), by reference."""
+        return Board(*(array[first:end] for array in self))
+
+
+def board(num_envs: int, observation_size: int, actions: int, discrete: bool, memory: Any = None) -> Board:
+    """Arrays over `memory`, a buffer of at least `board_bytes`; over memory of their own without one."""
+    fields = (
+        ((actions,), "int32" if discrete else "float32"), ((), "int64"),
+        ((observation_size,), "float32"), ((observation_size,), "float32"), ((), "float32"),
+        ((), "uint8"), ((), "uint8"), ((), "float32"), ((), "int32"), ((), "uint8"),
+    )  # fmt: skip
+    arrays, place = [], 0
+    for shape, dtype in fields:
+        array: np.ndarray = np.ndarray((num_envs, *shape), dtype, memory, place if memory is not None else 0)
+        place += -(-array.nbytes // 64) * 64
+        arrays.append(array)
+    return Board(*arrays)
+
+
+def board_bytes(num_envs: int, observation_size: int, actions: int, discrete: bool) -> int:
+    """Bytes that `board` needs."""
+    return sum(-(-array.nbytes // 64) * 64 for array in board(num_envs, observation_size, actions, discrete))
+
+
+class PlayError(Exception):
+    """An environment raised: which one, in which call, what, and the traceback."""
+
+    def __init__(self, environment: int, call: str, text: str, trace: str) -> None:
+        super().__init__(text)
+        self.environment, self.call, self.text, self.trace = environment, call, text, trace
+
+
+class Player:
+    """Steps the environments [first, first + n) of a board, one after the other.
+
+    Args:
+        environments: n of them, of one kind.
+        board: of all N; only the rows of these environments are read and written.
+        first: the index of the first one.
+    """
+
+    def __init__(self, environments: Sequence[gymnasium.Env], board: Board, first: int = 0) -> None:
+        self._environments, self._first = environments, first
+        self._board = board.rows(first, first + len(environments))
+        self._write = flattener(environments[0].observation_space)
+        self._decode = decoder(environments[0].action_space)
+        self._totals = [0.0] * len(environments)
+        self._lengths = np.zeros(len(environments), np.int32)
+
+    def reset(self) -> None:
+        """Begins an episode in every environment, of the board's seeds; writes the observations. Raises PlayError."""
+        self._begin(range(len(self._environments)))
+
+    def step(self) -> None:
+        """Plays the board's actions, writes all else; where an episode ends the next one begins. Raises PlayError."""
+        board, write, totals, ended, playing = self._board, self._write, self._totals, [], -1
+        try:
+            actions = self._decode(board.action)
+            for i, environment in enumerate(self._environments):
+                board.playing[i], playing = 1, i
+                observation, reward, terminated, truncated, _ = environment.step(actions[i])
+                write(observation, board.observation[i])
+                reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+                board.reward[i], board.terminated[i], board.truncated[i] = reward, terminated, truncated
+                totals[i] += reward
+                board.episode_return[i] = totals[i]
+                board.playing[i] = 0
+                if terminated or truncated:
+                    ended.append(i)
+        except Exception as error:
+            raise self._raised(playing, "step", error) from error
+        self._lengths += 1
+        board.episode_length[:] = self._lengths
+        board.final_observation[:] = board.observation
+        if ended:
+            self._begin(ended)
+
+    def close(self) -> None:
+        for environment in self._environments:
+            environment.close()
+
+    def _begin(self, which: Sequence[int]) -> None:
+        board, i = self._board, -1
+        try:
+            for i in which:
+                board.playing[i] = 1
+                observation, _ = self._environments[i].reset(seed=int(board.seed[i]))
+                self._write(observation, board.observation[i])
+                self._totals[i], self._lengths[i] = 0.0, 0
+                board.playing[i] = 0
+        except Exception as error:
+            raise self._raised(i, "reset", error) from error
+
+    def _raised(self, i: int, call: str, error: Exception) -> PlayError:
+        text = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
+        return PlayError(self._first + i, call, text, traceback.format_exc().rstrip())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A worker process
+# ---------------------------------------------------------------------------------------------------------------------
+
+RESET, STEP = b"r", b"s"  # what a worker is told
+DONE, FAILED = b".", b"!"  # what it answers; after the latter a line of JSON
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is started with.
+
+    Attributes:
+        id, kwargs, max_episode_steps: as for `make`.
+        first, end: its environments, of those on the board.
+        board: the arguments of `board`.
+        memory, answers: descriptors of the board's memory, and of the pipe to answer on.
+        parent: the process that it ends with.
+    """
+
+    id: str
+    kwargs: Mapping[str, Any]
+    max_episode_steps: int
+    first: int
+    end: int
+    board: tuple[int, int, int, bool]
+    memory: int
+    answers: int
+    parent: int
+
+
+# Run by `python -c`, with the parent's path and a task: so that a module is found wherever the parent finds it.
+BOOTSTRAP = (
+    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "runpy.run_path(sys.argv[2])['work'](json.loads(sys.argv[3]))"
+)
+
+
+def work(task: Mapping[str, Any]) -> None:
+    """A worker's life: it makes its environments, answers each byte of its standard input, and ends with that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its workers
+    if sys.platform == "linux":  # a worker that hangs ends with its parent as well
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    mine = Task(**task)
+    if os.getppid() != mine.parent:
+        return
+    try:
+        memory = mmap.mmap(mine.memory, board_bytes(*mine.board))
+        made = [make(mine.id, mine.kwargs, mine.max_episode_steps) for _ in range(mine.first, mine.end)]
+        player = Player(made, board(*mine.board, memory), mine.first)
+        os.write(mine.answers, DONE)
+        while command := os.read(0, 1):
+            player.reset() if command == RESET else player.step()
+            os.write(mine.answers, DONE)
+        player.close()
+    except (PlayError, UserError) as error:
+        content = vars(error) if isinstance(error, PlayError) else {"refusal": str(error)}
+        with os.fdopen(mine.answers, "wb") as answers:
+            answers.write(FAILED + json.dumps(content).encode() + b"\n")
+    except BrokenPipeError:
+        pass  # the parent is gone
