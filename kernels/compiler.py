@@ -7,6 +7,7 @@ renamed, so that two processes may build the same thing at once.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib import util
 from pathlib import Path
 
@@ -27,6 +29,7 @@ FOLDER = Path(__file__).resolve().parent
 # No contraction and no fast-math: one result on any machine. Neither errno nor the floating-point flags are read by
 # anyone, and without them loops with choices in them vectorize.
 OPTIMIZATION = os.environ.get("LOCKSTEP_OPTIMIZATION", "-O3")  # the tests take less, which builds faster
+LEVELS = ("-O0", "-O1", "-O2", "-O3")  # of one result; -Ofast would change sums and take NaN for a number
 FLAGS = (
     "-std=c++17",
     OPTIMIZATION,
@@ -72,7 +75,7 @@ def find_compiler() -> tuple[str, ...]:
 @functools.cache
 def identity() -> str:
     """Compiler and processor in words: what a cached build is tied to beside its text."""
-    version = subprocess.run([*find_compiler(), "--version"], capture_output=True, text=True, check=False).stdout
+    version = _ran([*find_compiler(), "--version"]).stdout
     return f"{version.splitlines()[0] if version else '?'}; {platform.machine()}; {_instruction_set()}"
 
 
@@ -94,7 +97,9 @@ def cache_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="lockstep-"))
+        own = Path(tempfile.mkdtemp(prefix="lockstep-"))
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+        return own
 
 
 @functools.cache
@@ -104,7 +109,15 @@ def headers_text() -> str:
 
 
 def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Compiles one translation unit into a shared library (or, without -shared, a program), once; returns its path."""
+    """Compiles one translation unit into a shared library (or, without -shared, a program), once; returns its path.
+
+    Raises:
+        UserError: there is no compiler that works, or LOCKSTEP_OPTIMIZATION is no level of optimization.
+        RuntimeError: the compiler refused the text.
+    """
+    if OPTIMIZATION not in LEVELS:
+        wanted = f"LOCKSTEP_OPTIMIZATION: wanted one of {', '.join(LEVELS)}"
+        raise UserError(f"{wanted}; got {OPTIMIZATION!r}. Unset it or correct it")
     key = hashlib.sha256("\0".join([text, headers_text(), " ".join(flags), identity()]).encode()).hexdigest()
     target = cache_folder() / f"{name}-{key[:32]}.so"
     if target.exists():
@@ -113,14 +126,43 @@ def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Pat
         source, built = Path(scratch) / f"{name}.cpp", Path(scratch) / f"{name}.so"
         source.write_text(text)
         command = [*find_compiler(), *flags, f"-I{FOLDER}", "-o", str(built), str(source)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        result = _ran(command)
         if result.returncode != 0 or not built.exists():
             _expect_compiler(Path(scratch), flags)
             raise RuntimeError(
                 f"{name}: {shlex.join(command)} failed with exit code {result.returncode}:\n{result.stderr}"
             )
+        with built.open("rb") as file:
+            os.fsync(file.fileno())  # a power cut leaves all of it under its name, or nothing
         built.replace(target)
     return target
+
+
+def load_library(text: str, name: str) -> ctypes.CDLL:
+    """Compiles one translation unit, once, and loads it.
+
+    Raises:
+        UserError: as `compile_library`; the built library cannot be loaded.
+    """
+    path = compile_library(text, name)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise UserError(
+            f"wanted to load the built kernel {path}; {' '.join(str(error).split())}. Remove it, so that it is built "
+            "again, or name another folder in LOCKSTEP_CACHE"
+        ) from error
+
+
+def _ran(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """The compiler's end and words. Raises UserError where it cannot be started."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise UserError(
+            f"a C++17 compiler is needed to build the kernels; {command[0]} cannot be run ({error.strerror}). Name "
+            "another in CXX, or unset it"
+        ) from error
 
 
 def _expect_compiler(scratch: Path, flags: tuple[str, ...]) -> None:
@@ -128,7 +170,7 @@ def _expect_compiler(scratch: Path, flags: tuple[str, ...]) -> None:
     source, built = scratch / "nothing.cpp", scratch / "nothing"
     source.write_text("int main() {}\n")
     command = [*find_compiler(), *flags, "-o", str(built), str(source)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = _ran(command)
     if result.returncode != 0 or not built.exists():
         said = next(iter(result.stderr.splitlines()), f"exit code {result.returncode}")
         raise UserError(
@@ -140,7 +182,7 @@ def _expect_compiler(scratch: Path, flags: tuple[str, ...]) -> None:
 @functools.cache
 def pool() -> ctypes.CDLL:
     """The library with the process's thread pool."""
-    library = ctypes.CDLL(str(compile_library((FOLDER / "pool.cpp").read_text(), "pool")))
+    library = load_library((FOLDER / "pool.cpp").read_text(), "pool")
     library.program_new.restype = ctypes.c_void_p
     for name in ("program_record", "program_run", "program_free"):
         getattr(library, name).argtypes = [ctypes.c_void_p]

@@ -200,7 +200,7 @@ class Kernel:
         )
 
     def _build_host(self, header: Path | None, constants: Mapping[str, Constant]) -> Callable[..., None]:
-        library = ctypes.CDLL(str(compiler.compile_library(self.host_unit(header, constants), self.name)))
+        library = compiler.load_library(self.host_unit(header, constants), self.name)
         launch = library.launch
         launch.argtypes = [ctypes.c_void_p, ctypes.c_int, *(_ctypes_type(a) for a in self.arguments)]
         launch.restype = None

@@ -16,6 +16,7 @@ typedef void (*Task)(void* context, int task);
 
 constexpr int SPINS = 2000;
 constexpr int MAX_WORKERS = 1023;
+constexpr int STACK = 8 << 20;  // bytes, as a main thread has: tiles lie there, and some systems give half a megabyte
 
 struct Lock {
     pthread_mutex_t& mutex;
@@ -121,11 +122,15 @@ void resize(Pool* pool, int threads) {
     pool->stop = false;
     pool->generation = 0;
     pool->count = 0;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK);
     while (pool->count < threads - 1 && pool->count < MAX_WORKERS)
-        if (pthread_create(&pool->workers[pool->count], nullptr, work, pool) == 0)
+        if (pthread_create(&pool->workers[pool->count], &attributes, work, pool) == 0)
             pool->count++;
         else
             break;  // fewer threads than asked for change no result
+    pthread_attr_destroy(&attributes);
 }
 
 void run(Pool* pool, Launch* launches, int count) {

@@ -373,6 +373,8 @@ def run(config: Config, options: Options) -> dict[str, Any]:
     """
     out = Path(config.out)
     written = options.json or out / "bench.json"
+    if written.is_dir():
+        raise UserError(f"--json: wanted a file to write to; {written} is a folder. Name a file in it")
     for folder in (out, written.parent):
         files.expect_writable(folder)
     torch.set_num_threads(1)  # as the stage does

@@ -92,6 +92,9 @@ def _optional_whole(minimum: int, below: int | None = None) -> Any:
     return _field(lambda key, value: None if value is None else whole(key, value), default=None)
 
 
+_LARGEST = 3.4e38  # about what 32 bits hold, which the kernels compute in
+
+
 def _real(wanted: str, accept: Callable[[float], bool] = lambda value: True) -> Any:
     def check(key: str, value: Any) -> float:
         try:
@@ -100,6 +103,8 @@ def _real(wanted: str, accept: Callable[[float], bool] = lambda value: True) -> 
             number = math.inf
         if not math.isfinite(number) or not accept(number):
             _refuse(key, wanted, value)
+        if abs(number) > _LARGEST:
+            _refuse(key, f"{wanted}, of a size up to {_LARGEST:g}", value)
         return number
 
     return _field(check)

@@ -353,6 +353,7 @@ MISTAKES = {
     "a section": ("--sections=steps,thread", r"bench: --sections: wanted some of .*; got 'thread'. Nearest: threads"),
     "a sweep": ("seed=1,2", r"bench: seed=1,2: wanted one value; got several.*"),
     "a folder": ("out=/proc/new", r"bench: out: wanted a folder to write to; /proc/new: .*"),
+    "a folder for a file": ("--json=/", r"bench: --json: wanted a file to write to; / is a folder\. Name a file in it"),
     "a file's folder": ("--json=/proc/new/x", r"bench: out: wanted a folder to write to; /proc/new: .*"),
 }
 

@@ -103,6 +103,25 @@ def compiler_of(**variables: str) -> Arrange:
     return arrange
 
 
+def no_program(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """CXX names a text that may be executed and says not by what."""
+    file = folder / "compiler"
+    file.write_text("g++ --here\n")
+    file.chmod(0o755)
+    compiler_of(CXX=str(file))(folder, patch)
+
+
+def optimization(level: str) -> Arrange:
+    return lambda folder, patch: [compiler_of()(folder, patch), patch.setattr(compiler, "OPTIMIZATION", level)]
+
+
+def cut_kernel(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The first kernel that is built lost its content."""
+    compiler_of()(folder, patch)
+    (folder / "cut.so").touch()
+    patch.setattr(compiler, "compile_library", lambda *_: folder / "cut.so")
+
+
 def disk(number: int, call: str) -> Arrange:
     """A disk that refuses: root, who may write anywhere, cannot be shut out by permissions."""
 
@@ -233,6 +252,12 @@ MACHINE = [
             r"even an empty program \(exit code 1\)\. Name another in CXX, or unset it", compiler_of(CXX="false")),
     Mistake("CXX with a wrong flag", "train", "out=new", r"a C\+\+17 compiler is needed .*; g\+\+ -fno-such builds not .*fno-such.*",
             compiler_of(CXX="g++ -fno-such")),
+    Mistake("CXX that is no program", "train", "out=new", r"a C\+\+17 compiler is needed .*; .*/compiler cannot be run "
+            r"\(Exec format error\)\. Name another in CXX, or unset it", no_program),
+    Mistake("a level of optimization", "train", "out=new", "LOCKSTEP_OPTIMIZATION: wanted one of -O0, -O1, -O2, -O3; got '-Ofast'. "
+            "Unset it or correct it", optimization("-Ofast")),
+    Mistake("a kernel that was cut", "train", "out=new", r"wanted to load the built kernel .*/cut\.so; .*file too short\. Remove it, "
+            "so that it is built again, or name another folder in LOCKSTEP_CACHE", cut_kernel),
     Mistake("no MLflow", "train", "tracking.enabled=true out=new", "tracking: wanted the package mlflow; it is not installed. "
             r"Install it with `pip install 'mlflow>=.*'`, or set tracking\.enabled=false", hide_module("mlflow")),
     Mistake("no MLflow to evaluate", "evaluate", f"tracking.enabled=true {MADE}", r"tracking: wanted the package mlflow; .*", hide_module("mlflow")),

@@ -4,6 +4,7 @@ programs, launches that are recorded once and run by one call."""
 import ctypes
 import gc
 import multiprocessing
+import shlex
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -165,6 +166,35 @@ def test_many_small_loops() -> None:
 
 def test_no_task_for_an_empty_loop() -> None:
     compiler.pool().submit(ctypes.c_int(0), None, None, 0)
+
+
+STACKS = r"""
+// Tasks that take four megabytes of a worker's stack.
+static pthread_t first;
+static int taken;
+__attribute__((noinline)) static void fill() {
+    volatile char room[4 << 20];
+    for (unsigned i = 0; i < sizeof room; i += 4096) room[sizeof room - 1 - i] = 1;
+    __atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED);
+}
+static void task(void*, int) {
+    if (!pthread_equal(first, pthread_self())) fill();
+    usleep(1000);
+}
+int main() {
+    first = pthread_self();
+    set_threads(3);
+    for (int round = 0; round < 100 && !taken; round++) submit(8, task, nullptr, 0);
+    return taken ? 0 : 1;
+}
+"""
+
+
+def test_a_worker_s_stack_is_large_where_the_system_s_are_small() -> None:
+    flags = tuple(flag for flag in compiler.FLAGS if flag not in ("-fPIC", "-shared"))
+    program = compiler.compile_library(POOL.read_text() + STACKS, "pool-stacks", flags)
+    done = subprocess.run(["sh", "-c", f"ulimit -s 512 && exec {shlex.quote(str(program))}"], timeout=60, check=False)
+    assert done.returncode == 0
 
 
 def stress(sanitizer: str, text: str) -> "subprocess.CompletedProcess[str]":
