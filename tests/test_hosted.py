@@ -326,6 +326,20 @@ def check_clip(module: ModuleType = normalize) -> None:
     assert statistics.normalize(torch.tensor([[3.0], [-3.0]])).tolist() == [[10.0], [-10.0]]
 
 
+def check_nan(module: ModuleType = normalize) -> None:
+    statistics = module.Statistics(1, CPU)
+    statistics.add(torch.tensor([[1.0], [3.0]]))
+    rows = torch.tensor([[2.0], [float("nan")]])
+    statistics.add(rows)
+    assert statistics.normalize(rows).isnan().flatten().tolist() == [False, True]
+
+
+def test_a_number_that_is_none_stays_its_environments_own() -> None:
+    check_nan()
+    with pytest.raises(AssertionError):
+        check_nan(faulty(normalize, ("        if not mean.isfinite().all():\n            return\n", "")))
+
+
 def test_a_state_goes_on_where_it_was_saved() -> None:
     """On a native environment, whose own state can be saved too."""
     spec = envs.spec("cartpole", 5)
