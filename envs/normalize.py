@@ -27,9 +27,11 @@ class Statistics:
         self._mean, self._squares = torch.zeros(2, size, dtype=torch.float64, device=device)
 
     def add(self, rows: Tensor) -> None:
-        """Adds (N, D)."""
+        """Adds (N, D), or none of them where one is not finite: it would make all NaN, and hide whose it is."""
         rows, count = rows.double(), len(rows)
         mean = rows.mean(0)
+        if not mean.isfinite().all():
+            return
         shift, total = mean - self._mean, self._count + count
         self._squares += (rows - mean).square_().sum(0) + shift.square() * (self._count * count / total)
         self._mean += shift * (count / total)

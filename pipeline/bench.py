@@ -409,7 +409,7 @@ def _headline(config: Config, row: Row, device: torch.device) -> str:
     ppo, policy = config.ppo, config.policy
     trunk = ", shared" if policy.shared else ""
     return (
-        f"bench: {config.env.name}, {ppo.num_envs:,} environments × {ppo.num_steps} steps, {ppo.update_epochs} epochs "
+        f"bench: {config.env.title}, {ppo.num_envs:,} environments × {ppo.num_steps} steps, {ppo.update_epochs} epochs "
         f"× {ppo.num_minibatches} minibatches, hidden {list(policy.hidden)} {policy.activation}{trunk}, {row['path']} "
         f"on {device}, threads {row['threads']}"
     )

@@ -179,7 +179,7 @@ class Measured:
         config = self.config
         work = multiply_adds(self._training.policy, config.ppo)
         return {
-            "env": config.env.name,
+            "env": config.env.title,
             "num_envs": config.ppo.num_envs,
             "num_steps": config.ppo.num_steps,
             "hidden": list(config.policy.hidden),
