@@ -40,10 +40,14 @@ def result(name: str, seed: int, split: str, out: Path, *device: str) -> dict[st
 
 
 def main(arguments: Sequence[str]) -> None:
-    given = dict(each.split("=", 1) for each in arguments)
-    if unknown := sorted(set(given) - set(OPTIONS)):
+    given = dict(each.split("=", 1) for each in arguments if "=" in each)
+    if unknown := [each for each in arguments if each.split("=", 1)[0] not in OPTIONS or "=" not in each]:
         sys.exit(f"learning: wanted {', '.join(f'{key}=<value>' for key in OPTIONS)}; got {unknown[0]!r}")
     options = {**OPTIONS, **given}
+    if unknown := [name for name in options["env"].split(",") if name not in BARS]:
+        sys.exit(f"learning: env: wanted some of {', '.join(BARS)}; got {unknown[0]!r}")
+    if not all(seed.isdecimal() for seed in options["seed"].split(",")):
+        sys.exit(f"learning: seed: wanted whole numbers, such as 1,2,3; got {options['seed']!r}")
     table = Table("environment", "seed", "steps", "mean return", "bar", "", title=f"split {options['split']}")
     for name in options["env"].split(","):
         for seed in map(int, options["seed"].split(",")):

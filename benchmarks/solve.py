@@ -47,6 +47,9 @@ def solve(config: configuration.Config) -> tuple[int, float, bool]:
 def main(arguments: Sequence[str]) -> None:
     seeds = next((each.removeprefix("seed=") for each in arguments if each.startswith("seed=")), "1,2,3,4,5,6,7,8,9,10")
     rest = [each for each in arguments if not each.startswith("seed=")]
+    if not all(seed.isdecimal() for seed in seeds.split(",")):
+        print(f"solve: seed: wanted whole numbers, such as 1,2,3; got {seeds!r}", file=sys.stderr)
+        raise SystemExit(2)
     try:
         config = configuration.load(["env=cartpole", "device=cpu", "tracking.enabled=false", *rest])
     except UserError as error:

@@ -160,7 +160,10 @@ def main(arguments: Sequence[str]) -> None:
     if unknown := [each for each in arguments if each.split("=", 1)[0] not in OPTIONS or "=" not in each]:
         sys.exit(f"stepping: wanted {', '.join(f'{key}=<value>' for key in OPTIONS)}; got {unknown[0]!r}")
     options = {**OPTIONS, **given}
-    rounds, seconds = int(options["rounds"]), float(options["seconds"])
+    try:
+        rounds, seconds = int(options["rounds"]), float(options["seconds"])
+    except ValueError as error:
+        sys.exit(f"stepping: rounds and seconds must be numbers; {error}")
     if rounds < 2:
         sys.exit(f"stepping: rounds must be at least 2, for a spread; got {rounds}")
     console = Console()

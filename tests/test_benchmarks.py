@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks import peers, recipes
+from benchmarks import learning, peers, recipes, solve, stepping
 from benchmarks.peers import Case, Peer, PeerError, Run
 
 CASE = Case(8, 128)
@@ -154,6 +154,24 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], capsys) -> 
     said = capsys.readouterr().err
     assert said.startswith("peers: ")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "argument"),
+    [
+        (learning, "cartpole"),
+        (learning, "env=cartpol"),
+        (learning, "seed=x"),
+        (solve, "seed=1;2"),
+        (stepping, "rounds=x"),
+    ],
+)
+def test_a_mistake_is_one_line(benchmark, argument: str, capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        benchmark.main([argument])
+    said = capsys.readouterr().err.strip() or str(caught.value)
+    assert said.startswith(f"{benchmark.__name__.removeprefix('benchmarks.')}: ")
+    assert "\n" not in said
 
 
 def test_the_stopwatch_times_whole_iterations_after_the_warm_up(monkeypatch) -> None:
