@@ -111,7 +111,7 @@ def test_the_path_that_trained_answers(
 
 @pytest.mark.parametrize("name", KINDS)
 def test_planted_path(trained: dict[str, Path], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = faulty(evaluation, ('manifest["path"] == FUSED', 'manifest["path"] != FUSED'))
+    wrong = faulty(evaluation, ('manifest["path"] in (FUSED, HOSTED)', 'manifest["path"] not in (FUSED, HOSTED)'))
     monkeypatch.setattr(evaluation, "initial_policy", wrong.initial_policy)
     with pytest.raises(AssertionError):
         check_path(trained[name], KINDS[name], tmp_path, monkeypatch)
