@@ -381,6 +381,7 @@ def run(config: Config, options: Options) -> dict[str, Any]:
     device = torch.device(config.device.resolve())
     effort = QUICK if options.quick else FULL
     console = Console(file=sys.stdout, highlight=False)
+    console.width = max(console.width, 80)  # a narrow terminal breaks lines; rich would cut numbers
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bench = Bench(config, effort, console, progress)
