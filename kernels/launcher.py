@@ -8,7 +8,10 @@ also tests what a call on a GPU passes.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -325,18 +328,34 @@ class Cubin:
 
 
 def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None, **constants: Constant) -> Cubin:
-    """Compiles a kernel with NVRTC for an architecture such as `sm_90`. Needs no driver and no device.
+    """Compiles a kernel with NVRTC for an architecture such as `sm_90`, once. Needs no driver and no device.
 
     Raises:
         RuntimeError: the compiler refused it; the text holds its log.
     """
     from cupy_backends.cuda.libs import nvrtc
 
-    program = nvrtc.createProgram(kernel.unit(header, constants), f"{kernel.name}.cu", (), ())
+    text = kernel.unit(header, constants)
     options = (*CUDA_OPTIONS, f"--gpu-architecture={architecture}", "--ptxas-options=-v")
+    known = "\0".join([text, compiler.headers_text(), *options, str(nvrtc.getVersion())])
+    built = compiler.cache_folder() / f"{kernel.name}-{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
+    if built.exists():
+        fields = json.loads(built.read_text())
+        return Cubin(**{**fields, "code": bytes.fromhex(fields["code"])})
+    cubin = _compile_cubin(kernel.name, architecture, text, options)
+    with tempfile.NamedTemporaryFile("w", dir=built.parent, delete=False) as file:
+        json.dump({**vars(cubin), "code": cubin.code.hex()}, file)
+    Path(file.name).replace(built)
+    return cubin
+
+
+def _compile_cubin(name: str, architecture: str, text: str, options: tuple[str, ...]) -> Cubin:
+    from cupy_backends.cuda.libs import nvrtc
+
+    program = nvrtc.createProgram(text, f"{name}.cu", (), ())
     try:
         nvrtc.compileProgram(program, options)
-        log = _part(nvrtc.getProgramLog(program), kernel.name)
+        log = _part(nvrtc.getProgramLog(program), name)
         return Cubin(
             code=bytes(nvrtc.getCUBIN(program)),
             registers=_figure(r"Used (\d+) registers", log),
@@ -345,7 +364,7 @@ def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None,
             shared_bytes=_figure(r"(\d+) bytes smem", log, absent=0),
         )
     except nvrtc.NVRTCError as error:
-        raise RuntimeError(f"{kernel.name} for {architecture}: {nvrtc.getProgramLog(program)}") from error
+        raise RuntimeError(f"{name} for {architecture}: {nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
 

@@ -29,7 +29,7 @@ def selection_returns(seed: int, folder: Path, *overrides: str) -> tuple[float, 
 # Untrained, seed 4's policy stays up for 117 steps and seed 8's for all 500.
 @pytest.mark.parametrize(
     ("seed", "path"),
-    [*((seed, "fused=true") for seed in (1, 2, 3, 5, 6, 7, 9, 10)), (1, "fused=false"), (2, "fused=false")],
+    [*((seed, "fused=true") for seed in (1, 2, 3, 5, 6)), (1, "fused=false"), (2, "fused=false")],
 )
 def test_cartpole(seed: int, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "CHECKOUT", tmp_path)
@@ -39,7 +39,7 @@ def test_cartpole(seed: int, path: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 # With fewer steps it is chance that some seeds are there; of ten seeds all were. Acrobot's seed 1 swings up untrained.
-@pytest.mark.parametrize("seed", [2, 3, 5, 6])
+@pytest.mark.parametrize("seed", [2, 3, 5])
 @pytest.mark.parametrize(
     ("name", "steps", "bar"),
     [

@@ -358,15 +358,25 @@ def test_bad_arguments_are_refused(name: str, change: Callable[[Samples], Sample
         SMALL.gradient(packed(SMALL), batch.tensors(), torch.zeros(4, SMALL.sizes[1]), *COEFFICIENTS)
 
 
-def gradients() -> None:
-    for net in (SMALL, SHARED, GAUSSIAN):
-        check_gradient(net, 257)
+def gradients(net: MLP = SMALL) -> None:
+    check_gradient(net, 257)
 
 
-def forwards() -> None:
-    for net in (SMALL, SHARED, GAUSSIAN):
-        check_values(net, (33, 600))
-        check_distribution(net, (33, 600))
+def gaussian_gradients() -> None:
+    gradients(GAUSSIAN)
+
+
+def forwards(net: MLP = SMALL) -> None:
+    check_values(net, (33, 600))
+    check_distribution(net, (33, 600))
+
+
+def gaussian_forwards() -> None:
+    forwards(GAUSSIAN)
+
+
+def shared_forwards() -> None:
+    forwards(SHARED)
 
 
 SEARCH = "if (truncated[m] && !terminated[m])"
@@ -376,14 +386,15 @@ ONE, CONTINUOUS = mlp.GRADIENT["one"], mlp.GRADIENT["continuous"]
 FAULTS: dict[str, tuple[Kernel, str, str, Callable[[], None]]] = {
     "a layer's bias is forgotten": (mlp.VALUES, "load(weight + K * N + n)", "splat(0.0f)", forwards),
     "the head's bias is forgotten": (mlp.VALUES, "splat(bias[m])", "splat(0.0f)", forwards),
-    "the value is another output's": (mlp.VALUES, "value_row(TOWERS - 1) * SAMPLES + s", "s", forwards),
+    "the value is another output's": (mlp.VALUES, "value_row(TOWERS - 1) * SAMPLES + s", "s",
+                                      shared_forwards),
     "the value is the actor's": (mlp.VALUES, "forward<TOWERS - 1>", "forward<0>", forwards),
     "the last tile is left out": (mlp.VALUES, "begin < share.end; begin", "begin + 8 < share.end; begin", forwards),
     "a tile begins anew": (mlp.DISTRIBUTION, "observation[begin * D + i]", "observation[i]", forwards),
     "ReLU everywhere": (mlp.DISTRIBUTION, "return tanh_(x);", "return select(x > 0.0f, x, 0.0f);", forwards),
     "the last rows of a product": (mlp.DISTRIBUTION, "if (rest & 2)", "if (rest & 32)", forwards),
     "log_std is not bounded": (mlp.PACK, "clamp(parameters[flat_log_std() + d], bounds[0], bounds[1])",
-                               "parameters[flat_log_std() + d]", forwards),
+                               "parameters[flat_log_std() + d]", gaussian_forwards),
     "transposed weights": (mlp.PACK, "from[i * O + first + c]", "from[(first + c) * I + i]", forwards),
     "heads are swapped": (mlp.PACK, "(value ? 0 : output)", "(value ? 0 : ACTOR - 1 - output)", forwards),
     "the weights on the way back": (mlp.PACK, "from[(first + c) * O + o]", "from[o]", gradients),
@@ -400,13 +411,13 @@ FAULTS: dict[str, tuple[Kernel, str, str, Callable[[], None]]] = {
     "a layer's bias has no gradient": (ONE, "store(bias + n, sum);", "store(bias + n, sum * 0.0f);",
                                        gradients),
     "log_std's gradient is another row": (CONTINUOUS, "(ACTOR + 1 + d) * SAMPLES", "(ACTOR + d) * SAMPLES",
-                                          gradients),
+                                          gaussian_gradients),
     "the value loss is the actor's": (CONTINUOUS, "output + value_row(T) * SAMPLES + s", "output + s",
-                                      gradients),
+                                      gaussian_gradients),
     "a partition is left out": (mlp.REDUCE, "p < P; p++", "p < P - 1; p++", gradients),
     "a bound passes the gradient": (mlp.REDUCE, BOUND, "if (!own)", check_log_std_bounds),
     "what lies beside a matrix is not zeroed": (mlp.REDUCE, BOUND, BOUND.replace("!own || ", "own && (") + ")",
-                                                gradients),
+                                                gaussian_gradients),
     "the chain of squares is broken": (mlp.REDUCE, "fused_multiply_add(g, g, chain)", "g * g", gradients),
     "metrics over the partitions": (mlp.REDUCE, "(float)samples", "(float)P", gradients),
     "a death has a final value": (mlp.FINAL_VALUES, SEARCH, "if (truncated[m])", check_final_values),

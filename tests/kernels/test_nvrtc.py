@@ -73,13 +73,16 @@ def test_compiles_without_spills(name: str, cubins: dict[tuple[str, str], Cubin]
     found = {architecture: cubins[name, architecture] for architecture in ARCHITECTURES}
     figures = (f"{c.registers}/{c.spill_bytes}/{c.stack_bytes}/{c.shared_bytes}" for c in found.values())
     table.append(f"{name:34}" + "".join(f"{f:>14}" for f in figures))
-    most = MAX_REGISTERS_OF.get(CASES[name].kernel.name, MAX_REGISTERS)
     for architecture, cubin in found.items():
         assert cubin.code.startswith(b"\x7fELF"), architecture
-        assert 0 < cubin.registers <= most, architecture
-        assert cubin.spill_bytes == 0, architecture
-        assert cubin.stack_bytes == 0, architecture  # no array that is indexed at run time
-        assert cubin.shared_bytes <= MAX_SHARED, architecture
+        check_bounds(CASES[name].kernel, cubin, architecture)
+
+
+def check_bounds(kernel: Kernel, cubin: Cubin, architecture: str) -> None:
+    assert 0 < cubin.registers <= MAX_REGISTERS_OF.get(kernel.name, MAX_REGISTERS), architecture
+    assert cubin.spill_bytes == 0, architecture
+    assert cubin.stack_bytes == 0, architecture  # no array that is indexed at run time
+    assert cubin.shared_bytes <= MAX_SHARED, architecture
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,23 @@ def test_a_fault_is_refused_with_the_compilers_log(plant: Plant, wrong: str, mes
         compiled("gae", "sm_80")
     assert "gae for sm_80" in str(caught.value)
     assert "gae.cu(" in str(caught.value)  # file and line
+
+
+@pytest.mark.parametrize(
+    "hoard",
+    [
+        "float hoard[110]; for (int k = 0; k < 110; k++) hoard[k] = rewards[k]; BARRIER();"
+        "for (int k = 0; k < 110; k++) advantages[k] = hoard[109 - k];",
+        "SHARED(float, hoard, 1025); hoard[T] = rewards[0]; BARRIER(); advantages[0] = hoard[N];",
+    ],
+    ids=["registers", "shared memory"],
+)
+def test_a_kernel_that_takes_more_is_refused(plant: Plant, hoard: str) -> None:
+    plant(CASES["gae"].kernel, "const Range share = block_share(N);", f"{hoard} const Range share = block_share(N);")
+    cubin = compiled("gae", "sm_80")
+    assert cubin.spill_bytes == cubin.stack_bytes == 0
+    with pytest.raises(AssertionError, match="sm_80"):
+        check_bounds(CASES["gae"].kernel, cubin, "sm_80")
 
 
 def test_a_kernel_that_spills_is_seen(plant: Plant) -> None:

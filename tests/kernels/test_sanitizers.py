@@ -92,9 +92,9 @@ def test_no_race(name: str, threads: int) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_no_access_out_of_bounds_and_no_undefined_arithmetic(name: str) -> None:
     case = CASES[name]
-    for rows in case.rows:
-        for threads in BLOCK_SIZES:
-            assert emulate(case, rows, "memory", threads) == product(case, rows)
+    few, most = case.rows[0], case.rows[-1]
+    for rows, threads in ((few, 128), *((rows, 32) for rows in case.rows), (most, 1), (most, 128)):
+        assert emulate(case, rows, "memory", threads) == product(case, rows)
 
 
 def test_several_blocks_run_at_once() -> None:
