@@ -59,7 +59,7 @@ def make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> g
         if isinstance(found, str):
             return gymnasium.make(found, disable_env_checker=True, **limit, **kwargs)
         environment = found(**kwargs)
-    except Exception as error:
+    except Exception as error:  # whatever an environment raises
         if type(error).__name__ in ("DependencyNotInstalled", "ModuleNotFoundError"):
             raise UserError(f"env.id: wanted {id} to be made; a package is missing: {_one_line(error)}") from error
         text = f"env.id, env.kwargs: wanted {id} to be made with {dict(kwargs)}; {type(error).__name__}: "
@@ -341,8 +341,8 @@ class Player:
     def step(self) -> None:
         """Plays the board's actions, writes all else; where an episode ends the next one begins. Raises PlayError."""
         board, write, totals, ended, playing = self._board, self._write, self._totals, [], -1
+        actions = self._decode(board.action)
         try:
-            actions = self._decode(board.action)
             for i, environment in enumerate(self._environments):
                 board.playing[i], playing = 1, i
                 observation, reward, terminated, truncated, _ = environment.step(actions[i])
@@ -354,7 +354,7 @@ class Player:
                 board.playing[i] = 0
                 if terminated or truncated:
                     ended.append(i)
-        except Exception as error:
+        except Exception as error:  # likewise
             raise self._raised(playing, "step", error) from error
         self._lengths += 1
         board.episode_length[:] = self._lengths
@@ -375,7 +375,7 @@ class Player:
                 self._write(observation, board.observation[i])
                 self._totals[i], self._lengths[i] = 0.0, 0
                 board.playing[i] = 0
-        except Exception as error:
+        except Exception as error:  # likewise
             raise self._raised(i, "reset", error) from error
 
     def _raised(self, i: int, call: str, error: Exception) -> PlayError:

@@ -477,7 +477,7 @@ def write(lines: IO[str], answer: Callable[[str | None], None]) -> int:
         try:
             while pending:
                 del pending[: store.handle(pending)]
-        except Exception as error:
+        except Exception as error:  # likewise
             if failed_at == -math.inf:
                 _warn(f"{first['uri']} failed: {_reason(error)}. The rest goes on; this row may stay incomplete")
             failed_at = time.monotonic()

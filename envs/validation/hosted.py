@@ -75,7 +75,7 @@ class Calls:
         before = copy.deepcopy(action)
         try:
             returned = function(action)
-        except Exception as error:
+        except Exception as error:  # whatever an environment raises
             return Call(name, step, action, before, None, None, error)
         observation = copy.deepcopy(returned[0]) if isinstance(returned, tuple) and returned else None
         return Call(name, step, action, before, returned, observation, None)

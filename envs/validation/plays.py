@@ -239,7 +239,7 @@ def record(
             states.append(_identity(env))
     except MemoryError:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever an environment raises
         raise StepError(step, error) from error
     return Trajectory(
         first=first.cpu(),

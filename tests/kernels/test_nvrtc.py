@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from cases import CASES
 from conftest import Plant
 from networks import network
 
-from kernels import mlp
+from kernels import compiler, launcher, mlp
 from kernels.launcher import Cubin, Kernel, compile_cubin
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
@@ -150,6 +151,18 @@ def test_an_array_indexed_at_run_time_is_seen(plant: Plant) -> None:
     )
     plant(CASES["gae"].kernel, "const Range share = block_share(N);", f"{hoard} const Range share = block_share(N);")
     assert compiled("gae", "sm_80").stack_bytes >= 256
+
+
+def test_a_cubin_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: Plant) -> None:
+    """And again where the kernel's text is another."""
+    monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(launcher, "_compile_cubin", Mock(wraps=launcher._compile_cubin))
+    first = compiled("sum_partials", "sm_80")
+    assert compiled("sum_partials", "sm_80") == first
+    assert launcher._compile_cubin.call_count == 1  # type: ignore[attr-defined]  # a Mock
+    plant(CASES["sum_partials"].kernel, "p < P", "p < P - 1")
+    assert compiled("sum_partials", "sm_80") != first
+    assert [path.suffix for path in tmp_path.glob("sum_partials-*")] == [".json", ".json"]
 
 
 def test_every_kernel_has_its_row_in_the_document(request: pytest.FixtureRequest) -> None:
