@@ -142,9 +142,7 @@ def _text(wanted: str, optional: bool = False) -> Any:
     return _field(check, default=None) if optional else _field(check)
 
 
-def _keywords() -> Any:
-    wanted = "null, or what the environment is made with, such as {continuous: true}"
-
+def _keywords(wanted: str) -> Any:
     def check(key: str, value: Any) -> dict[str, Any]:
         try:
             text = json.dumps({} if value is None else value, allow_nan=False)
@@ -208,9 +206,6 @@ class EnvConfig(_Section):
     name: str = _one_of(lambda: group_options("env"))
     max_episode_steps: int | None = _whole(1, below=2**31)  # the kernels count in 32 bits
 
-    # Keys that change no result.
-    indecisive: ClassVar[tuple[str, ...]] = ()
-
     @property
     def title(self) -> str:
         """What the environment is called where people read it."""
@@ -226,18 +221,34 @@ class EnvConfig(_Section):
         """What the training sees normalized: observation, reward."""
         return ()
 
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        """Keys that change no result."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeConfig(EnvConfig):
+    parameters: Mapping[str, Any] = _keywords("null, or ranges such as {gravity: {train: [9, 10], held_out: [11, 12]}}")
+
+    @property
+    def host(self) -> dict[str, Any]:
+        return {"parameters": self.parameters} if self.parameters else {}
+
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return () if self.parameters else ("parameters",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumConfig(EnvConfig):
     max_episode_steps: int | None = _optional_whole(1, below=2**31)
     id: str = _text("an id that Gymnasium knows, or module:Class")
-    kwargs: Mapping[str, Any] = _keywords()
+    kwargs: Mapping[str, Any] = _keywords("null, or what the environment is made with, such as {continuous: true}")
     workers: int | None = _optional_whole(0, below=1024)
     timeout_s: float = _positive()
     normalize_observation: bool = _flag()
     normalize_reward: bool = _flag()
-
-    indecisive: ClassVar[tuple[str, ...]] = ("workers", "timeout_s")
 
     @property
     def title(self) -> str:
@@ -251,6 +262,10 @@ class GymnasiumConfig(EnvConfig):
     def normalized(self) -> tuple[str, ...]:
         wanted = {"observation": self.normalize_observation, "reward": self.normalize_reward}
         return tuple(name for name, chosen in wanted.items() if chosen)
+
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return "workers", "timeout_s"
 
 
 @dataclass(frozen=True)
@@ -331,6 +346,7 @@ class EvaluateConfig(_Section):
     episodes: int = _whole(1)
     split: str = _one_of(lambda: ["held_out", "selection"])
     deterministic: bool = _flag()
+    transfer: bool = _flag()
 
 
 @dataclass(frozen=True)
@@ -338,6 +354,7 @@ class ReplayConfig(_Section):
     prefix: ClassVar[str] = "replay."
     split: str = _one_of(lambda: ["held_out", "selection", "train"])
     episode: int = _whole(0)
+    render: bool = _flag()
     environment: int | None = _optional_whole(0)
 
     def __post_init__(self) -> None:
@@ -388,7 +405,7 @@ class Config(_Section):
 
 
 SECTIONS: dict[str, Any] = {
-    "env": EnvConfig,
+    "env": NativeConfig,
     "policy": PolicyConfig,
     "ppo": PPOConfig,
     "device": DeviceConfig,
@@ -510,9 +527,13 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         if (found := re.match(r"Could not override '(env\.\w+)'", str(error))) and found[1] in KEYS:
-            hosts = " or ".join(f"env={host}" for host in HOSTS)
-            raise UserError(f"{found[1]}: wanted {hosts} with it; other environments have no such key") from error
+            having = " or ".join(f"env={name}" for name in group_options("env") if _has_key(name, found[1]))
+            raise UserError(f"{found[1]}: wanted {having} with it; other environments have no such key") from error
         raise UserError(_one_line(error)) from error
+
+
+def _has_key(env: str, key: str) -> bool:
+    return OmegaConf.select(OmegaConf.load(CONF / "env" / f"{env}.yaml"), key, default=MISSING) is not MISSING
 
 
 def _config_file(name: str, folder: Path) -> Path:
