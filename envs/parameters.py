@@ -45,7 +45,7 @@ def with_ranges(spec: EnvSpec, given: Mapping[str, Any]) -> EnvSpec:
     if unknown := [name for name in given if name not in known]:
         wanted = f"one of {', '.join(known)}" if known else f"none: {spec.name} has no parameters"
         raise UserError(f"env.parameters: wanted {wanted}; got {unknown[0]!r}")
-    parameters = tuple(_parameter(name, ranges) for name, ranges in given.items())
+    parameters = tuple(_parameter(name, given[name]) for name in known if name in given)
     state_size = spec.state_size + len(parameters)
     return dataclasses.replace(spec, state_size=state_size, parameters=parameters, header=_header(spec, parameters))
 
