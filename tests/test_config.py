@@ -4,11 +4,11 @@ import dataclasses
 import math
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from forked import python
 from omegaconf import OmegaConf
 
 import envs
@@ -51,8 +51,7 @@ def base() -> config.Config:
 
 def run(stage: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(stage), *arguments]
-    return subprocess.run(command, cwd=stage.parent, env=environment, capture_output=True, text=True, check=False)
+    return python([str(stage), *arguments], stage.parent, environment)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import python
 from test_report import change_json, change_text, set_cell, write_artifacts
 from training import SMALL, plant_in_kernel, small
 
@@ -434,9 +434,8 @@ def test_so_it_is_with_the_command(name: str, folder: Path, monkeypatch: pytest.
     mistake = TABLE[name]
     mistake.broken(folder, monkeypatch)
     before = contents(folder)
-    command = [sys.executable, "-m", f"pipeline.{mistake.stage}", *arguments(mistake, folder)]
     environment = {**os.environ, "PYTHONPATH": str(config.ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = python(["-m", f"pipeline.{mistake.stage}", *arguments(mistake, folder)], folder, environment)
     check(mistake, done.returncode, done.stderr, before, folder)
 
 
