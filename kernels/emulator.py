@@ -64,6 +64,7 @@ def run(
     sanitizer: str,
     threads: int,
     header: Path | None = None,
+    blocks: int | None = None,
     timeout: float = 120.0,
     without: tuple[str, int] | None = None,
     **constants: Constant,
@@ -72,6 +73,7 @@ def run(
 
     Args:
         values: as for the kernel itself; they stay as they are.
+        blocks: of the launch; None: as many as the kernel's own launch has.
         without: file and line of a barrier to leave out, to see it missed.
         timeout: seconds after which threads are taken to wait at a barrier that not all of them reach.
 
@@ -86,7 +88,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "in", Path(folder) / "out"
         before.write_bytes(b"".join(_record(numpy_type(a), v) for a, v in zip(kernel.arguments, every, strict=True)))
-        command = [str(program), str(before), str(after), str(kernel.blocks(sizes)), str(threads)]
+        command = [str(program), str(before), str(after), str(blocks or kernel.blocks(sizes)), str(threads)]
         command += map(str, without or ())
         surroundings = os.environ | _ENVIRONMENT
         try:

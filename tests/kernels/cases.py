@@ -78,6 +78,7 @@ class Case:
     header: Path | None = None
     gaps: Collection[str] = ()  # outputs of which a part is left as it was
     ticks: Collection[str] = ()  # outputs that measure time: no result, never the same twice
+    blocks: int | None = None  # under a sanitizer, where the product starts more than it takes to see what happens
 
     def arguments(self, rows: int, seed: int = 0) -> list[Any]:
         """Fresh arguments, the same for the same seed."""
@@ -279,12 +280,12 @@ def _networks() -> dict[str, Case]:
         "mlp_pack-gaussian": _fused(
             mlp.PACK, network((48, 40), discrete=False, shared=True), lambda n: {}, (1,), pads, gaps=("packed",)
         ),
-        "mlp_values": _fused(mlp.VALUES, _TANH, rows, (1, 33, 530)),
-        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 530)),
+        "mlp_values": _fused(mlp.VALUES, _TANH, rows, (1, 33, 70), blocks=2),
+        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 130)),
         "mlp_distribution-gaussian": _fused(
-            mlp.DISTRIBUTION, network((72,), discrete=False, relu=True), rows, (1, 33, 530)
+            mlp.DISTRIBUTION, network((72,), discrete=False, relu=True), rows, (1, 33, 130)
         ),
-        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 640), ends, gaps=("value",)),
+        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 80), ends, gaps=("value",), blocks=2),
         "mlp_gradient": _fused(
             several,
             _CHOICES,
