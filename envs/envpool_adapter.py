@@ -58,7 +58,7 @@ def spec(
     if id not in envpool.list_all_envs():
         raise UserError(f"env.id: wanted an id that EnvPool knows; got {id!r}, {near(id, envpool.list_all_envs())}")
     if own := [key for key in kwargs if key in _OURS]:
-        raise UserError(f"env.kwargs: wanted what {id} alone takes; got {own[0]}, which the pipeline sets by other keys")
+        raise UserError(f"env.kwargs: wanted what {id} alone takes; got {own[0]}, which the pipeline gives by itself")
     with _refused(id, kwargs):
         found = envpool.make_spec(id, **kwargs)
         observation, action = found.gymnasium_observation_space, found.gymnasium_action_space
@@ -85,7 +85,7 @@ class Pool:
         board: of all its environments.
     """
 
-    workers = None
+    workers: int | None = None
 
     def __init__(self, spec: EnvPoolSpec, board: Board) -> None:
         self._spec, self.board = spec, board

@@ -22,7 +22,7 @@ from kernels.errors import UserError
 class HostSpec(EnvSpec):
     """An environment of other people's, which the host steps.
 
-    `fields`, and so the hash, hold what changes a result: id, kwargs, spaces and their layout, time limit, and versions.
+    `fields`, and so the hash, hold what changes a result: id, kwargs, spaces and their layout, time limit, versions.
 
     Attributes:
         id: by which its library makes it.

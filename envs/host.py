@@ -1,6 +1,6 @@
 """Environments of others as a vector environment.
 
-Gymnasium's are stepped by a loop in this process, or by worker processes; EnvPool's by its pool (envs/envpool_adapter.py).
+Gymnasium's are stepped by a loop in this process, or by worker processes; EnvPool's by envs/envpool_adapter.py's pool.
 """
 
 import contextlib
@@ -46,9 +46,9 @@ class HostVectorEnv:
     """N environments of others with same-step autoreset, as `envs.vector.VectorEnv` describes it.
 
     Each episode begins by `reset(seed=s)`, s from its seed (`kernels.episode_seeds.host_seeds`), in the step that ended
-    the one before it. Autoreset of Gymnasium's or EnvPool's own is not used, so no row is a filler between two episodes,
+    the one before it. Gymnasium's and EnvPool's own autoreset is not used, so no row is a filler between two episodes,
     and all of them count as steps. How the environments are stepped changes no bit, if they share nothing with one
-    another. Where only the first episode is seeded (`spec.seeded_at_reset`), later ones have a seed by name alone.
+    another. Where only the first episode takes a seed (see `spec.seeded_at_reset`), later ones have theirs by name.
 
     What an environment is in the midst of cannot be saved: `state` holds the episodes' seeds alone.
 
@@ -196,7 +196,7 @@ def _shape(spec: HostSpec, num_envs: int) -> tuple[int, int, int, bool]:
 class Loop:
     """All environments in this process, one after the other."""
 
-    workers = 0
+    workers: int | None = 0
 
     def __init__(self, spec: GymnasiumSpec, num_envs: int) -> None:
         self._spec = spec
@@ -233,7 +233,8 @@ class Workers:
     """
 
     def __init__(self, spec: GymnasiumSpec, num_envs: int, workers: int) -> None:
-        self._spec, self.workers = spec, workers
+        self._spec = spec
+        self.workers: int | None = workers
         shape = _shape(spec, num_envs)
         with (
             tempfile.TemporaryFile()
