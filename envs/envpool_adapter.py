@@ -57,16 +57,17 @@ def spec(
     envpool, kwargs = _package(), dict(kwargs or {})
     if id not in envpool.list_all_envs():
         raise UserError(f"env.id: wanted an id that EnvPool knows; got {id!r}, {near(id, envpool.list_all_envs())}")
-    if own := [key for key in kwargs if key in _OURS]:
-        raise UserError(f"env.kwargs: wanted what {id} alone takes; got {own[0]}, which the pipeline gives by itself")
+    if taken := [key for key in kwargs if key in _OURS]:
+        raise UserError(f"env.kwargs: wanted what {id} alone takes; got {taken[0]}, which the pipeline gives by itself")
     with _refused(id, kwargs):
         found = envpool.make_spec(id, **kwargs)
         observation, action = found.gymnasium_observation_space, found.gymnasium_action_space
     if (players := found.config.max_num_players) > 1:
         raise UserError(f"env.id: wanted an environment of one player; {id} has up to {players}. Choose another")
-    limit = found.config.max_episode_steps
+    own = found.config.max_episode_steps
+    limit = max_episode_steps or (own if own < _UNLIMITED else None)
     return EnvPoolSpec(
-        **described(id, observation, action, max_episode_steps or (limit if limit < _UNLIMITED else None)),
+        **described(id, observation, action, limit, "Choose another of EnvPool's, which cannot be wrapped"),
         kwargs=kwargs,
         versions=_versions(),
         threads=threads,
@@ -129,7 +130,7 @@ class Pool:
             self._write(observation, rows)
         except (ValueError, TypeError) as error:
             wanted = f"env.id: wanted {self._spec.id} to answer as its spaces say"
-            raise UserError(f"{wanted}; {_one_line(error)}. Choose another environment of EnvPool's") from error
+            raise UserError(f"{wanted}; {_one_line(error)}. Choose another of EnvPool's") from error
 
     def _expect_choices(self) -> None:
         """A choice that is none would be an index into a pool's memory."""

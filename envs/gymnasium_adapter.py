@@ -104,8 +104,16 @@ def spec(
     return made
 
 
-def described(id: str, observation: Any, action: Any, limit: int | None) -> dict[str, Any]:
+def described(
+    id: str,
+    observation: Any,
+    action: Any,
+    limit: int | None,
+    otherwise: str = "Wrap the environment in a gymnasium.ActionWrapper",
+) -> dict[str, Any]:
     """The fields of a `HostSpec` that follow from an id, the spaces and the time limit, None for none.
+
+    `otherwise`: what to do where actions are not supported.
 
     Raises UserError: there is no time limit, or spaces are not supported.
     """
@@ -123,7 +131,7 @@ def described(id: str, observation: Any, action: Any, limit: int | None) -> dict
         "version": int(version),
         "observation_low": tuple(float(bound) for part in layout for bound in part.low),
         "observation_high": tuple(float(bound) for part in layout for bound in part.high),
-        "action": _action(id, action),
+        "action": _action(id, action, otherwise),
         "max_episode_steps": int(limit),
         "reward_range": (-math.inf, math.inf),
         "id": id,
@@ -132,7 +140,7 @@ def described(id: str, observation: Any, action: Any, limit: int | None) -> dict
     }
 
 
-def _action(id: str, space: Any) -> Discrete | MultiDiscrete | Box:
+def _action(id: str, space: Any, otherwise: str) -> Discrete | MultiDiscrete | Box:
     """The actions as the policy chooses them: choices from 0, or continuous ones within bounds."""
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
@@ -142,7 +150,7 @@ def _action(id: str, space: Any) -> Discrete | MultiDiscrete | Box:
         return MultiDiscrete((2,) * int(np.prod(space.shape)))
     wanted = f"env.id: wanted actions of Discrete, MultiDiscrete, MultiBinary or a Box of floats; {id} has"
     if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
-        raise UserError(f"{wanted} {space}. Wrap the environment in a gymnasium.ActionWrapper")
+        raise UserError(f"{wanted} {space}. {otherwise}")
     low, high = (tuple(map(float, bound.ravel())) for bound in (space.low, space.high))
     if not np.isfinite((low, high)).all():
         raise UserError(

@@ -523,8 +523,10 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         if (found := re.match(r"Could not override '(env\.\w+)'", str(error))) and found[1] in KEYS:
-            hosts = " or ".join(f"env={host}" for host in HOSTS)
-            raise UserError(f"{found[1]}: wanted {hosts} with it; other environments have no such key") from error
+            key = found[1].removeprefix("env.")
+            hosts = [f"env={host}" for host, kind in HOSTS.items() if key in {each.name for each in fields(kind)}]
+            wanted = f"wanted {' or '.join(hosts)} with it"
+            raise UserError(f"{found[1]}: {wanted}; other environments have no such key") from error
         raise UserError(_one_line(error)) from error
 
 
