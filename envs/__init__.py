@@ -28,7 +28,7 @@ __all__ = [
 
 _MODULES = (acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum)
 _SPECS: dict[str, EnvSpec] = {module.SPEC.name: module.SPEC for module in _MODULES}
-ADAPTERS = ("envpool", "gymnasium")  # names of other people's environments, which are chosen by their own keys
+ADAPTERS = ("gymnasium", "envpool")  # names of other people's environments, which are chosen by their own keys
 
 
 def names() -> list[str]:
