@@ -28,7 +28,7 @@ __all__ = [
 
 _MODULES = (acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum)
 _SPECS: dict[str, EnvSpec] = {module.SPEC.name: module.SPEC for module in _MODULES}
-ADAPTERS = ("gymnasium",)  # names of other people's environments, which are chosen by their own keys
+ADAPTERS = ("gymnasium", "envpool")  # names of other people's environments, which are chosen by their own keys
 
 
 def names() -> list[str]:
@@ -40,9 +40,9 @@ def spec(name: str, max_episode_steps: int | None = None, **host: Any) -> EnvSpe
     """The environment called `name`, with its own time limit or the one given (steps, at least 1).
 
     Args:
-        name: a native environment, or gymnasium.
+        name: a native environment, or an adapter.
         max_episode_steps: its time limit, steps, at least 1; None: its own.
-        host: which of Gymnasium's it is (envs/gymnasium_adapter.py, `spec`).
+        host: which of the adapter's it is (envs/gymnasium_adapter.py and envs/envpool_adapter.py, `spec`).
 
     Raises UserError for an unknown name or a limit below 1.
     """
@@ -50,6 +50,10 @@ def spec(name: str, max_episode_steps: int | None = None, **host: Any) -> EnvSpe
         from envs import gymnasium_adapter  # an extra, and slow to import
 
         return gymnasium_adapter.spec(max_episode_steps=max_episode_steps, **host)
+    if name == "envpool":
+        from envs import envpool_adapter
+
+        return envpool_adapter.spec(max_episode_steps=max_episode_steps, **host)
     if name not in _SPECS:
         options = sorted([*names(), *ADAPTERS])
         near = difflib.get_close_matches(name, options, n=1)
@@ -69,8 +73,8 @@ def make(spec: EnvSpec, num_envs: int, run_seed: int, device: torch.device) -> V
     """`num_envs` environments of one kind on one device; their training episodes follow from `run_seed`."""
     if spec.resumable:
         return NativeVectorEnv(spec, num_envs, run_seed, device)
-    from envs.gymnasium_adapter import GymnasiumSpec
+    from envs.gymnasium_adapter import HostSpec
     from envs.host import HostVectorEnv
 
-    assert isinstance(spec, GymnasiumSpec)
+    assert isinstance(spec, HostSpec)
     return HostVectorEnv(spec, num_envs, run_seed, device)

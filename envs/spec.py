@@ -73,6 +73,11 @@ class EnvSpec:
         """Whether a training that was stopped can go on: whether the environments' state can be saved."""
         return True
 
+    @property
+    def seeded_at_reset(self) -> bool:
+        """Whether every episode begins from a seed of its own; else only the first one of each environment does."""
+        return True
+
     def fields(self) -> dict[str, Any]:
         """All fields as JSON values: infinite bounds as the strings "inf" and "-inf", the header by its file name."""
         action = {"kind": type(self.action).__name__.lower(), **dataclasses.asdict(self.action)}

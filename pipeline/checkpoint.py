@@ -102,7 +102,8 @@ def expect_environment(manifest: Mapping[str, Any], spec: EnvSpec) -> None:
         return
     name = found.get("name")
     if name != spec.name:
-        choice = f"env=gymnasium env.id={found['id']}" if "id" in found else f"env={name}"
+        own = manifest["config"]["env"]
+        choice = f"env={own['name']} env.id={own['id']}" if "id" in own else f"env={name}"
         raise UserError(
             f"checkpoint: wanted one of environment {spec.name!r}; it was trained on {name!r}. "
             f"Give {choice}, or the checkpoint of a training on {spec.name}"

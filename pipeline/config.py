@@ -228,16 +228,12 @@ class EnvConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GymnasiumConfig(EnvConfig):
+class HostConfig(EnvConfig):
     max_episode_steps: int | None = _optional_whole(1, below=2**31)
-    id: str = _text("an id that Gymnasium knows, or module:Class")
+    id: str = _text("an id that the adapter knows")
     kwargs: Mapping[str, Any] = _keywords()
-    workers: int | None = _optional_whole(0, below=1024)
-    timeout_s: float = _positive()
     normalize_observation: bool = _flag()
     normalize_reward: bool = _flag()
-
-    indecisive: ClassVar[tuple[str, ...]] = ("workers", "timeout_s")
 
     @property
     def title(self) -> str:
@@ -245,12 +241,29 @@ class GymnasiumConfig(EnvConfig):
 
     @property
     def host(self) -> dict[str, Any]:
-        return {"id": self.id, "kwargs": self.kwargs, "workers": self.workers, "timeout_s": self.timeout_s}
+        return {"id": self.id, "kwargs": self.kwargs, **{key: getattr(self, key) for key in self.indecisive}}
 
     @property
     def normalized(self) -> tuple[str, ...]:
         wanted = {"observation": self.normalize_observation, "reward": self.normalize_reward}
         return tuple(name for name, chosen in wanted.items() if chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumConfig(HostConfig):
+    id: str = _text("an id that Gymnasium knows, or module:Class")
+    workers: int | None = _optional_whole(0, below=1024)
+    timeout_s: float = _positive()
+
+    indecisive: ClassVar[tuple[str, ...]] = ("workers", "timeout_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvPoolConfig(HostConfig):
+    id: str = _text("an id that EnvPool knows")
+    threads: int | None = _optional_whole(1, below=1024)
+
+    indecisive: ClassVar[tuple[str, ...]] = ("threads",)
 
 
 @dataclass(frozen=True)
@@ -400,7 +413,7 @@ SECTIONS: dict[str, Any] = {
 
 
 # Environments of others have keys beside those of `EnvConfig`.
-HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig}
+HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig, "envpool": EnvPoolConfig}
 
 
 def _kind(section: str, content: object) -> Any:
@@ -418,7 +431,7 @@ def _keys() -> Iterator[str]:
     yield from (f"env.{each.name}" for kind in HOSTS.values() for each in fields(kind) if each.name not in usual)
 
 
-KEYS: tuple[str, ...] = tuple(_keys())
+KEYS: tuple[str, ...] = tuple(dict.fromkeys(_keys()))
 GROUPS: tuple[str, ...] = tuple(sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"))
 NAMES: tuple[str, ...] = tuple(dict.fromkeys((*KEYS, *GROUPS)))
 
@@ -510,8 +523,10 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         if (found := re.match(r"Could not override '(env\.\w+)'", str(error))) and found[1] in KEYS:
-            hosts = " or ".join(f"env={host}" for host in HOSTS)
-            raise UserError(f"{found[1]}: wanted {hosts} with it; other environments have no such key") from error
+            key = found[1].removeprefix("env.")
+            hosts = [f"env={host}" for host, kind in HOSTS.items() if key in {each.name for each in fields(kind)}]
+            wanted = f"wanted {' or '.join(hosts)} with it"
+            raise UserError(f"{found[1]}: {wanted}; other environments have no such key") from error
         raise UserError(_one_line(error)) from error
 
 

@@ -51,6 +51,7 @@ def run(config: Config) -> None:
     loaded = checkpoint.load(Path(config.checkpoint))
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     checkpoint.expect_environment(loaded.manifest, spec)
+    expect_seeded(config, spec)
     run_seed = int(loaded.manifest["config"]["seed"])
     policy, flat = evaluation.initial_policy(loaded.manifest, spec, device)
     flat.parameters.copy_(loaded.tensors["parameters"])
@@ -64,6 +65,16 @@ def run(config: Config) -> None:
     text = f"replay: {spec.name}, {config.replay.split} episode {config.replay.episode}"
     text += f": return {last.episode_return[0].item()!r}, length {last.episode_length[0].item()}, {end}"
     Console().print(text, highlight=False, soft_wrap=True)
+
+
+def expect_seeded(config: Config, spec: EnvSpec) -> None:
+    """Raises UserError where the wanted episode is one that began from no seed."""
+    wanted = config.replay
+    if wanted.split == "train" and wanted.episode and not spec.seeded_at_reset:
+        raise UserError(
+            f"replay.episode: wanted 0 of a training on {config.env.title}, whose later episodes go on from where the "
+            f"first left its generator; got {wanted.episode}"
+        )
 
 
 def episode_list(config: Config, run_seed: int, tensors: Mapping[str, Tensor]) -> tuple[Tensor, int]:

@@ -130,7 +130,8 @@ MISTAKES = [
     ("ppo.gama=1", "got 'ppo.gama'", "Nearest: ppo.gamma"),
     ("ppo.epochs=1", "got 'ppo.epochs'", "Nearest: ppo.update_epochs"),
     ("sed=1", "got 'sed'", "Nearest: seed"),
-    ("env.id=CartPole-v1", "env.id: wanted env=gymnasium with it", "other environments have no such key"),
+    ("env.id=CartPole-v1", "env.id: wanted env=gymnasium or env=envpool with it", "other environments have no such key"),
+    ("env.threads=2", "env.threads: wanted env=envpool with it", "other environments have no such key"),
     ("env.wrokers=1", "got 'env.wrokers'", "Nearest: env.workers"),
     ("ppo.zzz=1", "got 'ppo.zzz'", "Valid: ppo.total_steps"),
     ("zzz=1", "got 'zzz'", "Valid: env, policy"),
@@ -141,12 +142,12 @@ MISTAKES = [
     ("~env", "env: wanted a value", "Give env=<value>"),
     (
         "env=cartpol",
-        "one of acrobot, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, breakout, cartpole, envpool, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
         "Nearest: cartpole",
     ),
     (
         "env.name=cartpol",
-        "one of acrobot, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, breakout, cartpole, envpool, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
         "Nearest: cartpole",
     ),
     ("env.max_episode_steps=0", "env.max_episode_steps: wanted a whole number of at least 1", "got 0"),
@@ -279,9 +280,12 @@ def test_the_hash_leaves_out_what_changes_no_training(base: config.Config, overr
     assert config.sha256(config.load(["device=cpu", override])) == config.sha256(base)
 
 
-@pytest.mark.parametrize("override", ["env.workers=2", "env.workers=0", "env.timeout_s=5"])
-def test_how_an_environment_is_stepped_is_left_out(override: str) -> None:
-    assert config.sha256(config.load(["env=gymnasium", override])) == config.sha256(config.load(["env=gymnasium"]))
+@pytest.mark.parametrize(
+    ("env", "override"),
+    [("gymnasium", "env.workers=2"), ("gymnasium", "env.timeout_s=5"), ("envpool", "env.threads=2")],
+)
+def test_how_an_environment_is_stepped_is_left_out(env: str, override: str) -> None:
+    assert config.sha256(config.load([f"env={env}", override])) == config.sha256(config.load([f"env={env}"]))
 
 
 @pytest.mark.parametrize(

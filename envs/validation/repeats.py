@@ -60,6 +60,8 @@ def check_surroundings(plays: Plays) -> Check:
 
 def check_reseeding(plays: Plays) -> Check:
     """Each reset seeds anew: after other resets the same seeds begin the same episodes."""
+    if not plays.plan.spec.seeded_at_reset:
+        return Check("reseeding", "not applicable", {"reason": "seeds are taken at creation, never at a reset"})
     plan, actions = plays.plan, plays.actions[:SHORT_LIMIT]
     seeds, others = (playing.evaluation_seeds(split, plan.num_envs) for split in (SELECTION, HELD_OUT))
     wanted = plays.play(actions, seeds=seeds)
