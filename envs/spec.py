@@ -32,6 +32,15 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A physical parameter that each episode draws, uniform in the range of its split; both ends belong to it."""
+
+    name: str
+    train: tuple[float, float]  # of the selection episodes too
+    held_out: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """The one place where an environment's metadata is written; kernels get it as compile-time constants."""
 
@@ -44,6 +53,7 @@ class EnvSpec:
     state_size: int  # floats of physical state for each environment
     reward_range: tuple[float, float]  # of one step
     header: Path  # the dynamics, C++ and CUDA from one source
+    parameters: tuple[Parameter, ...] = ()  # those that are drawn; they lie behind the environment's own state
 
     @property
     def observation_size(self) -> int:
@@ -83,6 +93,11 @@ class EnvSpec:
         action = {"kind": type(self.action).__name__.lower(), **dataclasses.asdict(self.action)}
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values = _json_values({**plain, "action": action, "header": self.header.name})
+        del values["parameters"]
+        if self.parameters:
+            values["parameters"] = {
+                each.name: {"train": list(each.train), "held_out": list(each.held_out)} for each in self.parameters
+            }
         assert isinstance(values, dict)
         return values
 

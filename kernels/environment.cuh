@@ -13,8 +13,20 @@
 // comes from `draws`, all mathematics from math.cuh. The constants come from the Python spec: LS_DISCRETE is 1 or 0,
 // LS_ACTIONS the number of actions or of action dimensions. Dynamics without a branch (`&` and `|`, `blend`, `bounded`)
 // are stepped several environments at once.
+//
+// PARAMETER(name, value) is a physical parameter: its value, or where the configuration gives it a range, what the episode
+// drew. A drawn one lies in the state, behind the environment's own: such code has its state at hand under that name, and
+// LS_STATE counts the LS_PARAMETERS drawn ones too. envs/parameters.py writes LS_PARAMETERS, LS_RANGES (the lowest and the
+// highest value of each in training, then of each in held-out episodes) and DRAWN_<name> (its place among the drawn, or -1).
 #pragma once
 #include "actions.cuh"
+
+#ifdef LS_PARAMETERS
+#define PARAMETER(name, value) (DRAWN_##name < 0 ? (value) : state[LS_STATE - LS_PARAMETERS + DRAWN_##name])
+#else
+#define LS_PARAMETERS 0
+#define PARAMETER(name, value) (value)
+#endif
 
 // An episode's random words at one step: nothing but its seed and the step enters them.
 struct Draws {
@@ -39,10 +51,24 @@ DEVICE float bounded(float value, float low, float high) {
     return blend(value > high, high, blend(value < low, low, value));
 }
 
+// What an episode draws of its parameters: uniform in the range of its seed's split, and nowhere else by construction.
+DEVICE void draw_parameters(unsigned long long seed, float* parameters) {
+#if LS_PARAMETERS
+    const float ranges[] = {LS_RANGES};
+    const int first = seed >> 62 == SPLIT_HELD_OUT ? 2 * LS_PARAMETERS : 0;
+    for (int k = 0; k < LS_PARAMETERS; k++) {
+        const float low = ranges[first + 2 * k], high = ranges[first + 2 * k + 1];
+        const unsigned word = philox((unsigned)k, PURPOSE_PARAMETERS, 0, 0, seed).word[0];
+        parameters[k] = bounded(between(low, high, word), low, high);
+    }
+#endif
+}
+
 // Begins the episode of a seed in environment n: its state (LS_STATE, N) and first observation (N, LS_OBSERVATION).
 template <class E>
 DEVICE_MEMBER void begin_episode(unsigned long long seed, int n, int N, float* state, float* observation) {
     float s[LS_STATE];
+    draw_parameters(seed, s + LS_STATE - LS_PARAMETERS);
     E::reset(Draws{seed, 0, PURPOSE_RESET}, s);
     for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[k];
     E::observe(s, observation + n * LS_OBSERVATION);

@@ -142,9 +142,7 @@ def _text(wanted: str, optional: bool = False) -> Any:
     return _field(check, default=None) if optional else _field(check)
 
 
-def _keywords() -> Any:
-    wanted = "null, or what the environment is made with, such as {continuous: true}"
-
+def _keywords(wanted: str) -> Any:
     def check(key: str, value: Any) -> dict[str, Any]:
         try:
             text = json.dumps({} if value is None else value, allow_nan=False)
@@ -208,9 +206,6 @@ class EnvConfig(_Section):
     name: str = _one_of(lambda: group_options("env"))
     max_episode_steps: int | None = _whole(1, below=2**31)  # the kernels count in 32 bits
 
-    # Keys that change no result.
-    indecisive: ClassVar[tuple[str, ...]] = ()
-
     @property
     def title(self) -> str:
         """What the environment is called where people read it."""
@@ -226,12 +221,30 @@ class EnvConfig(_Section):
         """What the training sees normalized: observation, reward."""
         return ()
 
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        """Keys that change no result."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeConfig(EnvConfig):
+    parameters: Mapping[str, Any] = _keywords("null, or ranges such as {gravity: {train: [9, 10], held_out: [11, 12]}}")
+
+    @property
+    def host(self) -> dict[str, Any]:
+        return {"parameters": self.parameters} if self.parameters else {}
+
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return () if self.parameters else ("parameters",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class HostConfig(EnvConfig):
     max_episode_steps: int | None = _optional_whole(1, below=2**31)
     id: str = _text("an id that the adapter knows")
-    kwargs: Mapping[str, Any] = _keywords()
+    kwargs: Mapping[str, Any] = _keywords("null, or what the environment is made with, such as {continuous: true}")
     normalize_observation: bool = _flag()
     normalize_reward: bool = _flag()
 
@@ -255,7 +268,9 @@ class GymnasiumConfig(HostConfig):
     workers: int | None = _optional_whole(0, below=1024)
     timeout_s: float = _positive()
 
-    indecisive: ClassVar[tuple[str, ...]] = ("workers", "timeout_s")
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return "workers", "timeout_s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +278,9 @@ class EnvPoolConfig(HostConfig):
     id: str = _text("an id that EnvPool knows")
     threads: int | None = _optional_whole(1, below=1024)
 
-    indecisive: ClassVar[tuple[str, ...]] = ("threads",)
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return ("threads",)
 
 
 @dataclass(frozen=True)
@@ -344,6 +361,7 @@ class EvaluateConfig(_Section):
     episodes: int = _whole(1)
     split: str = _one_of(lambda: ["held_out", "selection"])
     deterministic: bool = _flag()
+    transfer: bool = _flag()
 
 
 @dataclass(frozen=True)
@@ -351,6 +369,7 @@ class ReplayConfig(_Section):
     prefix: ClassVar[str] = "replay."
     split: str = _one_of(lambda: ["held_out", "selection", "train"])
     episode: int = _whole(0)
+    render: bool = _flag()
     environment: int | None = _optional_whole(0)
 
     def __post_init__(self) -> None:
@@ -401,7 +420,7 @@ class Config(_Section):
 
 
 SECTIONS: dict[str, Any] = {
-    "env": EnvConfig,
+    "env": NativeConfig,
     "policy": PolicyConfig,
     "ppo": PPOConfig,
     "device": DeviceConfig,
@@ -523,11 +542,13 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         if (found := re.match(r"Could not override '(env\.\w+)'", str(error))) and found[1] in KEYS:
-            key = found[1].removeprefix("env.")
-            hosts = [f"env={host}" for host, kind in HOSTS.items() if key in {each.name for each in fields(kind)}]
-            wanted = f"wanted {' or '.join(hosts)} with it"
-            raise UserError(f"{found[1]}: {wanted}; other environments have no such key") from error
+            having = " or ".join(f"env={name}" for name in group_options("env") if _has_key(name, found[1]))
+            raise UserError(f"{found[1]}: wanted {having} with it; other environments have no such key") from error
         raise UserError(_one_line(error)) from error
+
+
+def _has_key(env: str, key: str) -> bool:
+    return OmegaConf.select(OmegaConf.load(CONF / "env" / f"{env}.yaml"), key, default=MISSING) is not MISSING
 
 
 def _config_file(name: str, folder: Path) -> Path:

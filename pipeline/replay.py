@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
@@ -26,6 +28,9 @@ from pipeline import config as configuration
 from pipeline.config import Config
 from pipeline.policy import Policy, empty_action, mode, sample, several
 
+_PICTURES = 1000  # at most, of an episode
+_PICTURE_MS = 30
+
 
 class Step(NamedTuple):
     """One step of one environment."""
@@ -33,10 +38,11 @@ class Step(NamedTuple):
     observation: Tensor  # (D,), what the policy saw
     action: Tensor  # () or (A,), not clipped
     out: StepOutput  # of N = 1, what followed
+    state: Tensor | None  # (S,), of a native environment before the step
 
 
 def run(config: Config) -> None:
-    """Plays the episode and writes `<out>/episode.csv`.
+    """Plays the episode and writes `<out>/episode.csv`, with `replay.render` a picture of each step, `episode.gif`.
 
     Raises:
         UserError: the checkpoint is damaged or of another environment, or has no such episode; `out` holds a replay
@@ -50,7 +56,7 @@ def run(config: Config) -> None:
     device = torch.device(config.device.resolve())
     loaded = checkpoint.load(Path(config.checkpoint))
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
-    checkpoint.expect_environment(loaded.manifest, spec)
+    checkpoint.expect_environment(loaded.manifest, spec, config.evaluate.transfer)
     expect_seeded(config, spec)
     run_seed = int(loaded.manifest["config"]["seed"])
     policy, flat = evaluation.initial_policy(loaded.manifest, spec, device)
@@ -59,6 +65,8 @@ def run(config: Config) -> None:
 
     listed, row = episode_list(config, run_seed, loaded.tensors)
     steps = list(play(policy, spec, listed.to(device), row, config.evaluate.deterministic))
+    if config.replay.render:
+        files.write(out / "episode.gif", episode_gif(spec, steps))
     files.write(out / "episode.csv", episode_csv(spec, steps))
     last = steps[-1].out
     end = "terminated" if last.terminated[0] else "truncated"
@@ -135,8 +143,9 @@ def play(policy: Policy, spec: EnvSpec, listed: Tensor, row: int, deterministic:
         else:
             sample(parameters, actions, unused[0], unused[1], step, sampling_key, sizes)
         action, out = actions[row : row + 1].clone(), empty_output(spec, 1, device)
+        state = env.state()["state"][:, 0].clone() if "state" in env.state() else None
         env.step(action, out)
-        yield Step(observation[0], action[0], out)
+        yield Step(observation[0], action[0], out, state)
         if out.terminated[0] or out.truncated[0]:
             return
         observation = out.observation
@@ -149,10 +158,24 @@ def episode_csv(spec: EnvSpec, steps: list[Step]) -> str:
     many = math.prod(spec.action_shape)
     names = ["action"] if many == 1 else [f"action_{k}" for k in range(many)]
     writer.writerow(["step", *(f"observation_{k}" for k in range(spec.observation_size)), *names, "reward"])
-    for number, (observation, action, out) in enumerate(steps, start=1):
-        writer.writerow([number, *_texts(observation), *_texts(action), *_texts(out.reward)])
+    for number, step in enumerate(steps, start=1):
+        writer.writerow([number, *_texts(step.observation), *_texts(step.action), *_texts(step.out.reward)])
     writer.writerow([len(steps) + 1, *_texts(steps[-1].out.final_observation), *[""] * (many + 1)])
     return text.getvalue()
+
+
+def episode_gif(spec: EnvSpec, steps: list[Step]) -> bytes:
+    """A moving picture of what each step started from; of a long episode every k-th step.
+
+    Raises:
+        UserError: nobody draws this environment.
+    """
+    shown = steps[:: -(-len(steps) // _PICTURES)]
+    states = [np.zeros(0, np.float32) if step.state is None else step.state.cpu().numpy() for step in shown]
+    pictures = [Image.fromarray(envs.render(spec, state)) for state in states]
+    file = io.BytesIO()
+    pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duration=_PICTURE_MS, loop=0)
+    return file.getvalue()
 
 
 def _texts(values: Tensor) -> list[Any]:
