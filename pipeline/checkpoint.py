@@ -106,7 +106,7 @@ def expect_environment(manifest: Mapping[str, Any], spec: EnvSpec, transfer: boo
     """
     found = manifest["env_spec"]
     if manifest["env_spec_sha256"] == spec.sha256():
-        return None
+        return
     name, ranges = found.get("name"), found.get("parameters")
     if name == spec.name and spec.fields().get("parameters") != ranges:
         if not transfer:
@@ -116,8 +116,9 @@ def expect_environment(manifest: Mapping[str, Any], spec: EnvSpec, transfer: boo
                 f"{ranges or 'none'}. Give evaluate.transfer=true to see how it does with others"
             )
         trained = envs.spec(name, spec.max_episode_steps, ranges)
+        expect_environment(manifest, trained)
         parameters.expect_unseen(spec, trained)
-        return expect_environment(manifest, trained)
+        return
     if name != spec.name:
         own = manifest["config"]["env"]
         choice = f"env={own['name']} env.id={own['id']}" if "id" in own else f"env={name}"
