@@ -1,5 +1,6 @@
 """EnvPool's environments: their specification, and the pool that steps all of them in threads of its own."""
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from envs.gymnasium_adapter import HostSpec, described
 from envs.player import Board, decoder, flattener, near
 from kernels.errors import UserError
 
+_FLT_MIN = float(np.finfo(np.float32).tiny)
 _UNLIMITED = 2**31 - 1  # EnvPool's time limit of an environment that has none
 _OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_episode_steps", "gym_reset_return_info")
 
@@ -66,8 +68,11 @@ def spec(
         raise UserError(f"env.id: wanted an environment of one player; {id} has up to {players}. Choose another")
     own = found.config.max_episode_steps
     limit = max_episode_steps or (own if own < _UNLIMITED else None)
+    fields = described(id, observation, action, limit, "Choose another of EnvPool's, which cannot be wrapped")
+    # Some tasks of EnvPool's give C++'s FLT_MIN, the smallest number above 0, for the lowest of all.
+    fields["observation_low"] = tuple(-math.inf if low == _FLT_MIN else low for low in fields["observation_low"])
     return EnvPoolSpec(
-        **described(id, observation, action, limit, "Choose another of EnvPool's, which cannot be wrapped"),
+        **fields,
         kwargs=kwargs,
         versions=_versions(),
         threads=threads,
@@ -168,7 +173,7 @@ def _first(observation: Any) -> Any:
     """That of the first environment, by reference."""
     if isinstance(observation, dict):
         return {key: _first(value) for key, value in observation.items()}
-    return observation[0]
+    return observation[0, ...]  # an array even where it has no dimension
 
 
 def make(spec: EnvPoolSpec, seeds: Sequence[int]) -> tuple[Any, Any, Any]:
