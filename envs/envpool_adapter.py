@@ -1,6 +1,5 @@
 """EnvPool's environments: their specification, and the pool that steps all of them in threads of its own."""
 
-import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from envs.gymnasium_adapter import HostSpec, described
-from envs.player import Board, decoder, flattener, near
+from envs.player import Board, decoder, flattener, near, spaces
 from kernels.errors import UserError
 
-_FLT_MIN = float(np.finfo(np.float32).tiny)
 _UNLIMITED = 2**31 - 1  # EnvPool's time limit of an environment that has none
 _OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_episode_steps", "gym_reset_return_info")
 
@@ -68,15 +66,22 @@ def spec(
         raise UserError(f"env.id: wanted an environment of one player; {id} has up to {players}. Choose another")
     own = found.config.max_episode_steps
     limit = max_episode_steps or (own if own < _UNLIMITED else None)
-    fields = described(id, observation, action, limit, "Choose another of EnvPool's, which cannot be wrapped")
-    # Some tasks of EnvPool's give C++'s FLT_MIN, the smallest number above 0, for the lowest of all.
-    fields["observation_low"] = tuple(-math.inf if low == _FLT_MIN else low for low in fields["observation_low"])
+    _unbind(observation)
     return EnvPoolSpec(
-        **fields,
+        **described(id, observation, action, limit, "Choose another of EnvPool's, which cannot be wrapped"),
         kwargs=kwargs,
         versions=_versions(),
         threads=threads,
     )
+
+
+def _unbind(space: Any) -> None:
+    """No lower bound where EnvPool gives C++'s `numeric_limits::min()`, the smallest number above 0, for the lowest."""
+    if isinstance(space, spaces.Dict):
+        for each in space.values():
+            _unbind(each)
+    elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        space.low[space.low == np.finfo(space.dtype).tiny] = -np.inf
 
 
 class Pool:

@@ -131,7 +131,11 @@ MISTAKES = [
     ("ppo.gama=1", "got 'ppo.gama'", "Nearest: ppo.gamma"),
     ("ppo.epochs=1", "got 'ppo.epochs'", "Nearest: ppo.update_epochs"),
     ("sed=1", "got 'sed'", "Nearest: seed"),
-    ("env.id=CartPole-v1", "env.id: wanted env=gymnasium or env=envpool with it", "other environments have no such key"),
+    (
+        "env.id=CartPole-v1",
+        "env.id: wanted env=gymnasium or env=envpool with it",
+        "other environments have no such key",
+    ),
     ("env.threads=2", "env.threads: wanted env=envpool with it", "other environments have no such key"),
     ("env.wrokers=1", "got 'env.wrokers'", "Nearest: env.workers"),
     ("ppo.zzz=1", "got 'ppo.zzz'", "Valid: ppo.total_steps"),
@@ -143,12 +147,12 @@ MISTAKES = [
     ("~env", "env: wanted a value", "Give env=<value>"),
     (
         "env=cartpol",
-        "one of acrobot, breakout, cartpole, envpool, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        f"one of {', '.join(sorted([*envs.names(), *envs.ADAPTERS]))}; got 'cartpol'",
         "Nearest: cartpole",
     ),
     (
         "env.name=cartpol",
-        "one of acrobot, breakout, cartpole, envpool, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        f"one of {', '.join(sorted([*envs.names(), *envs.ADAPTERS]))}; got 'cartpol'",
         "Nearest: cartpole",
     ),
     ("env.max_episode_steps=0", "env.max_episode_steps: wanted a whole number of at least 1", "got 0"),

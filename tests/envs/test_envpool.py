@@ -224,8 +224,9 @@ def test_observations_of_each_kind_are_laid_out(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_bound_that_means_none() -> None:
-    """EnvPool's LunarLander declares 1.2e-38 for the lowest of observations that are below zero as well."""
-    assert spec("LunarLander-v3").observation_low == (-math.inf,) * 8
+    """These declare the smallest number above zero for the lowest of observations that are below zero as well."""
+    for id, size in (("LunarLander-v3", 8), ("AcrobotSwingup-v1", 6)):
+        assert spec(id).observation_low == (-math.inf,) * size
 
 
 def test_a_choice_that_is_none_never_reaches_the_pool() -> None:
