@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envs.gymnasium_adapter import HostSpec, described
-from envs.player import Board, decoder, flattener, near
+from envs.player import Board, decoder, flattener, near, spaces
 from kernels.errors import UserError
 
 _UNLIMITED = 2**31 - 1  # EnvPool's time limit of an environment that has none
@@ -66,12 +66,22 @@ def spec(
         raise UserError(f"env.id: wanted an environment of one player; {id} has up to {players}. Choose another")
     own = found.config.max_episode_steps
     limit = max_episode_steps or (own if own < _UNLIMITED else None)
+    _unbind(observation)
     return EnvPoolSpec(
         **described(id, observation, action, limit, "Choose another of EnvPool's, which cannot be wrapped"),
         kwargs=kwargs,
         versions=_versions(),
         threads=threads,
     )
+
+
+def _unbind(space: Any) -> None:
+    """No lower bound where EnvPool gives C++'s `numeric_limits::min()`, the smallest number above 0, for the lowest."""
+    if isinstance(space, spaces.Dict):
+        for each in space.values():
+            _unbind(each)
+    elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        space.low[space.low == np.finfo(space.dtype).tiny] = -np.inf
 
 
 class Pool:
@@ -168,7 +178,7 @@ def _first(observation: Any) -> Any:
     """That of the first environment, by reference."""
     if isinstance(observation, dict):
         return {key: _first(value) for key, value in observation.items()}
-    return observation[0]
+    return observation[0, ...]  # an array even where it has no dimension
 
 
 def make(spec: EnvPoolSpec, seeds: Sequence[int]) -> tuple[Any, Any, Any]:

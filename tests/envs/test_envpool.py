@@ -1,6 +1,7 @@
 """EnvPool through the adapter, beside EnvPool itself: a pool for each environment, with its autoreset a step late."""
 # ruff: noqa: E501  # a row of a table is read as one line
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,7 +137,7 @@ def test_one_that_never_dies_is_truncated_alone() -> None:
         ("board.observation[info[\"env_id\"]] = first", "board.observation[: len(ended)] = first"),
         ("board.observation[info[\"env_id\"]] = first", "pass"),
         ("board.observation[info[\"env_id\"]] = first", "board.observation[ended] = board.final_observation[ended] = first"),
-        ("if len(ended):", "if False:"),
+        ("            observation, info = pool.reset(ended)\n", "            info = {'env_id': ended}\n            observation = board.observation[ended]\n"),
         ("spec.max_episode_steps + 1,", "spec.max_episode_steps,"),
         ("truncated | (self._lengths >= self._spec.max_episode_steps)", "truncated"),
         ("        board.terminated[:] = terminated\n", "        board.terminated[:] = terminated | (self._lengths >= self._spec.max_episode_steps)\n"),
@@ -145,7 +146,7 @@ def test_one_that_never_dies_is_truncated_alone() -> None:
         ("board.final_observation[:] = board.observation", "pass"),
         ("seed=list(seeds)", "seed=seeds[0]"),
     ],
-    ids=["rows in a wrong order", "reset unseen", "final overwritten", "EnvPool's own autoreset", "limit hides a death",
+    ids=["rows in a wrong order", "reset unseen", "final overwritten", "5 the step of a reset counts", "limit hides a death",
          "no limit", "truncation a death", "return goes on", "return of one step", "no final", "one seed for all"],
 )  # fmt: skip
 def test_planted_in_the_contract(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +221,12 @@ def test_observations_of_each_kind_are_laid_out(monkeypatch: pytest.MonkeyPatch)
         assert np.array_equal(wanted.astype(np.float32), out.observation), id
         env.step(actions(chosen)[0, :3].contiguous(), out)
         assert out.observation.isfinite().all()
+
+
+def test_a_bound_that_means_none() -> None:
+    """These declare the smallest number above zero for the lowest of observations that are below zero as well."""
+    for id, size in (("LunarLander-v3", 8), ("AcrobotSwingup-v1", 6)):
+        assert spec(id).observation_low == (-math.inf,) * size
 
 
 def test_a_choice_that_is_none_never_reaches_the_pool() -> None:
