@@ -6,7 +6,19 @@ from typing import Any
 
 import torch
 
-from envs import acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum
+from envs import (
+    acrobot,
+    breakout,
+    cartpole,
+    cartpole_masked,
+    gridmaze,
+    memory,
+    mountain_car,
+    mountain_car_continuous,
+    pendulum,
+    snake,
+    squared,
+)
 from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from envs.vector import NativeVectorEnv, StepOutput, VectorEnv, empty_output
 from kernels.errors import UserError
@@ -26,7 +38,19 @@ __all__ = [
     "spec",
 ]
 
-_MODULES = (acrobot, breakout, cartpole, mountain_car, mountain_car_continuous, pendulum)
+_MODULES = (
+    acrobot,
+    breakout,
+    cartpole,
+    cartpole_masked,
+    gridmaze,
+    memory,
+    mountain_car,
+    mountain_car_continuous,
+    pendulum,
+    snake,
+    squared,
+)
 _SPECS: dict[str, EnvSpec] = {module.SPEC.name: module.SPEC for module in _MODULES}
 ADAPTERS = ("gymnasium",)  # names of other people's environments, which are chosen by their own keys
 

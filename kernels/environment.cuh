@@ -13,8 +13,22 @@
 // comes from `draws`, all mathematics from math.cuh. The constants come from the Python spec: LS_DISCRETE is 1 or 0,
 // LS_ACTIONS the number of actions or of action dimensions. Dynamics without a branch (`&` and `|`, `blend`, `bounded`)
 // are stepped several environments at once.
+//
+// Several agents may share a world: each is a row of N, the LS_AGENTS rows of a world lie together, and they have their
+// episode in common, from its seed to its end. Such a header has one function of another form and two with wider arrays,
+// what belongs to agent 0 first:
+//
+//       static void reset(const Draws& draws, float* state);       // (AGENTS * LS_STATE)
+//       static void step(const Draws& draws, const ActionElement* action, float* state, float* reward,
+//                        bool& terminated);                        // (AGENTS * ACTION_WIDTH), ..., (AGENTS)
+//       static void observe(const float* state, int agent, float* observation);
 #pragma once
 #include "actions.cuh"
+
+#ifndef LS_AGENTS
+#define LS_AGENTS 1
+#endif
+constexpr int AGENTS = LS_AGENTS;
 
 // An episode's random words at one step: nothing but its seed and the step enters them.
 struct Draws {
@@ -22,7 +36,8 @@ struct Draws {
     unsigned step;  // 0 at the reset, then 1, 2, ...
     unsigned purpose;
 
-    DEVICE_MEMBER Philox operator()() const { return philox(step, purpose, 0, 0, episode_seed); }
+    // Four words; further ones for every other `block`.
+    DEVICE_MEMBER Philox operator()(unsigned block = 0) const { return philox(step, purpose, block, 0, episode_seed); }
 };
 
 // Uniform in [low, high].
@@ -39,11 +54,38 @@ DEVICE float bounded(float value, float low, float high) {
     return blend(value > high, high, blend(value < low, low, value));
 }
 
-// Begins the episode of a seed in environment n: its state (LS_STATE, N) and first observation (N, LS_OBSERVATION).
+// The natural number below 2^23 that a float holds; of any other float some number below 2^23.
+DEVICE unsigned natural(float value) { return as_bits(value + 8388608.0f) & 0x7fffffu; }
+
+// One of 0, 1, ..., n - 1 from a random word.
+DEVICE unsigned choice(unsigned n, unsigned word) { return multiply_high(word, n); }
+
+// A step of a world: its state (AGENTS * LS_STATE), one action and one reward an agent.
+template <class E>
+DEVICE_MEMBER void step_world(const Draws& draws, const ActionElement* action, float* state, float* reward,
+                              bool& terminated) {
+    if constexpr (AGENTS == 1)
+        E::step(draws, action, state, *reward, terminated);
+    else
+        E::step(draws, action, state, reward, terminated);
+}
+
+// What an agent of a world sees.
+template <class E>
+DEVICE_MEMBER void observe_world(const float* state, int agent, float* observation) {
+    if constexpr (AGENTS == 1)
+        E::observe(state, observation);
+    else
+        E::observe(state, agent, observation);
+}
+
+// Begins the episode of a seed in the world whose first row is n: state (LS_STATE, N), observation (N, LS_OBSERVATION).
 template <class E>
 DEVICE_MEMBER void begin_episode(unsigned long long seed, int n, int N, float* state, float* observation) {
-    float s[LS_STATE];
+    float s[AGENTS * LS_STATE];
     E::reset(Draws{seed, 0, PURPOSE_RESET}, s);
-    for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[k];
-    E::observe(s, observation + n * LS_OBSERVATION);
+    UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+        for (int k = 0; k < LS_STATE; k++) state[k * N + n + agent] = s[agent * LS_STATE + k];
+        observe_world<E>(s, agent, observation + (n + agent) * LS_OBSERVATION);
+    }
 }
