@@ -160,12 +160,12 @@ struct Environment {
             const unsigned heading = (snake.heading() + turn) & 3u;
             snake.x += to_x(heading);
             snake.y += to_y(heading);
-            snake.body = (snake.body << 2 | (heading ^ 2u)) & ((1u << 2 * LONGEST) - 1u);
             bool ate = false;
             UNROLL for (int piece = 0; piece < AGENTS; piece++)
                 ate = ate || (world.food[piece].x == snake.x && world.food[piece].y == snake.y);
             reward[agent] = ate ? 1.0f : 0.0f;
             snake.segments += ate && snake.segments < (unsigned)LONGEST ? 1u : 0u;
+            snake.body = (snake.body << 2 | (heading ^ 2u)) & ((1u << 2 * snake.segments) - 1u);
             snake.add_segments_to(segments);
         }
         UNROLL for (int agent = 0; agent < AGENTS; agent++) {

@@ -142,12 +142,14 @@ MISTAKES = [
     ("~env", "env: wanted a value", "Give env=<value>"),
     (
         "env=cartpol",
-        "one of acrobot, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, breakout, cartpole, cartpole_masked, gridmaze, gymnasium, memory, mountain_car, "
+        "mountain_car_continuous, pendulum, snake, squared; got 'cartpol'",
         "Nearest: cartpole",
     ),
     (
         "env.name=cartpol",
-        "one of acrobot, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, breakout, cartpole, cartpole_masked, gridmaze, gymnasium, memory, mountain_car, "
+        "mountain_car_continuous, pendulum, snake, squared; got 'cartpol'",
         "Nearest: cartpole",
     ),
     ("env.max_episode_steps=0", "env.max_episode_steps: wanted a whole number of at least 1", "got 0"),
