@@ -92,7 +92,7 @@ def spec(
 
 
 def render(spec: EnvSpec, state: np.ndarray) -> np.ndarray:
-    """A picture, (H, W, 3) uint8, of one native environment in this state, (S,) float32.
+    """A picture, (H, W, 3) uint8, of one native environment (of several agents: a world) in this state, (S,) float32.
 
     Raises UserError where there is no one who draws it.
     """
@@ -101,7 +101,7 @@ def render(spec: EnvSpec, state: np.ndarray) -> np.ndarray:
         drawn = ", ".join(name for name, module in _NATIVE.items() if hasattr(module, "render"))
         wanted = f"a native environment whose module has a function render(state): {drawn}"
         raise UserError(f"render: wanted {wanted}; got {spec.name}")
-    picture: np.ndarray = draw(state[: spec.state_size - len(spec.parameters)])
+    picture: np.ndarray = draw(state[: spec.agents * spec.state_size - len(spec.parameters)])
     return picture
 
 

@@ -181,8 +181,9 @@ class Kernel:
     def unit(self, header: Path | None = None, constants: Mapping[str, Constant] | None = None) -> str:
         """The translation unit that either compiler sees: constants, header, kernel."""
         defines = "".join(f"#define LS_{name} {_listed(value)}\n" for name, value in (constants or {}).items())
-        parts = [path for path in (header, self.path) if path]
-        return defines + "".join(f'#line 1 "{path.name}"\n{path.read_text()}\n' for path in parts)
+        parts = [(header, source(header))] if header else []
+        parts.append((self.path, self.path.read_text()))
+        return defines + "".join(f'#line 1 "{path.name}"\n{text}\n' for path, text in parts)
 
     def host_unit(self, header: Path | None = None, constants: Mapping[str, Constant] | None = None) -> str:
         """The unit behind a loop over blocks, exported as `launch`."""
@@ -274,6 +275,22 @@ class Kernel:
             f"got {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}{layout} on {value.device}."
             + (f" Convert with {advice}" if shape_fits else "")
         )
+
+
+def source(header: Path) -> str:
+    """The text of an environment's header, where it includes one beside it with that one's text in the place.
+
+    So both are compiled, cached and hashed as one.
+    """
+    lines = header.read_text().splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        include = _INCLUDE.match(line)
+        if include and (other := header.with_name(include[1])).exists():
+            lines[number - 1] = f'#line 1 "{other.name}"\n{source(other)}\n#line {number + 1} "{header.name}"\n'
+    return "".join(lines)
+
+
+_INCLUDE = re.compile(r'#include "(.+)"')
 
 
 def _listed(value: Constant) -> str:

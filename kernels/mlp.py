@@ -16,7 +16,8 @@ from kernels.ppo_loss import METRICS
 
 MAX_DEPTH, MIN_WIDTH, MAX_WIDTH = 3, 8, 256  # hidden layers, and what is compiled for
 CONSTANTS = ("OBSERVATION", "HIDDEN", "RELU", "SHARED", "OFFSETS", "LOG_STD", "ACTIONS", "DISCRETE")
-_ENVIRONMENT = (*CONSTANTS, "STATE")
+_ENVIRONMENT = (*CONSTANTS, "STATE", "AGENTS")
+_TILE = 32  # rows of a rollout's tile at most, and so the agents of a world
 _SAMPLES = 256  # of a partition, as a rule
 
 
@@ -30,9 +31,9 @@ def _blocks(rows: int, most: int) -> int:
     return max(-(-rows // most), min(16, -(-rows // 4)))
 
 
-def tiles(environments: int) -> int:
-    """Into how many tiles a rollout divides its environments; it changes no bit."""
-    return _blocks(environments, 32)
+def tiles(rows: int, agents: int = 1) -> int:
+    """Into how many tiles a rollout divides its rows, whole worlds of `agents` of them (32 at most); it changes no bit."""
+    return _blocks(rows // agents, _TILE // agents)
 
 
 # What an action is: one choice, several, or continuous.
@@ -274,6 +275,7 @@ class MLP:
         self,
         header: Path,
         state_size: int,
+        agents: int,
         packed: Tensor,
         iteration: Tensor,
         state: Mapping[str, Tensor],
@@ -286,14 +288,16 @@ class MLP:
 
         Args:
             header: the dynamics; what it defines stands in kernels/environment.cuh.
+            state_size: floats of an environment's state.
+            agents: rows of a world, which divide N.
             iteration: (1,) int32, the training iteration: step t draws as step iteration * T + t.
             state: of the environments, as `kernels.env.env_step` takes it; updated.
             bounds: two (A,) float32 for continuous actions, None for discrete ones.
             written: action (T, N) or (T, N, K) int32, or (T, N, A) float32; observation (T+1, N, D), of which row T is
                 read first; log_prob, entropy, reward (T, N) float32; terminated, truncated (T, N) uint8;
                 final_observation (T, N, D), only where a time limit alone ended an episode; the episode's return (T, N)
-                float32 and length (T, N) int32, the step included; policy_version (T, N) int32; ticks (tiles(N), 2)
-                int64, of the processor's counter, spent in the network and in the environments.
+                float32 and length (T, N) int32, the step included; policy_version (T, N) int32; ticks
+                (tiles(N, agents), 2) int64, of the processor's counter, spent in the network and in the environments.
         """
         kernel = ROLLOUT[self.kind]
         own = [state[argument.name] for argument in kernel.arguments[2:7] if isinstance(argument, In)]
@@ -308,6 +312,7 @@ class MLP:
             header=header,
             **self.constants,
             STATE=state_size,
+            AGENTS=agents,
         )
 
     def gradient(

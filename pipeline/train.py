@@ -75,7 +75,7 @@ def run(config: Config) -> None:
                 "config": configuration.decisive(config),
                 **identity,
                 "env_spec": spec.fields(),
-                "seeds": seeds.closed_form(config.seed, ppo.env.state()["episode_index"]),
+                "seeds": seeds.closed_form(config.seed, ppo.env.state()["episode_index"][:: spec.agents]),
                 "path": ppo.path.name,
                 "parent": None,
             }

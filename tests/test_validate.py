@@ -25,7 +25,8 @@ def load(out: Path, *overrides: str) -> Config:
     return dataclasses.replace(configuration.load([*quick, *overrides]), out=str(out))
 
 
-@pytest.mark.parametrize("name", envs.names())
+# Not that one, of which a warning is due (tests/envs/test_validation.py).
+@pytest.mark.parametrize("name", [name for name in envs.names() if name != "cartpole_masked"])
 def test_verdicts_are_written(name: str, tmp_path: Path) -> None:
     validate.run(load(tmp_path / "a", f"env={name}"))
     written = (tmp_path / "a" / "validation.json").read_bytes()

@@ -136,10 +136,11 @@ def check_carryover(plays: Plays) -> Check:
         return conclude("carryover", [*faults, fault], {"episodes": episodes, "steps": 2 * steps})
     episodes = 0
     for played, plan in ((plays.usual, plays.plan), (plays.short, plays.plan.limit(SHORT_LIMIT))):
-        begun = played.ended[:-1].nonzero()  # the steps after which an episode begins that is played on
+        # The steps after which an episode begins that is played on, one for each world.
+        begun = played.ended[:-1, :: plan.spec.agents].nonzero()
         chosen = begun[:: -(-len(begun) // _EPISODES)] if len(begun) else begun
         episodes += len(chosen)
-        faults += _later_faults(plays, plan, played, chosen)
+        faults += _later_faults(plays, plan, played, playing.rows_of(plan.spec, chosen))
     return conclude("carryover", faults, {"episodes": episodes, "steps": 2 * steps})
 
 
@@ -226,19 +227,19 @@ def _final_faults(played: Trajectory) -> list[Fault | None]:
 
 def _next_fault(plays: Plays, played: Trajectory) -> Fault | None:
     """The observation after an end against that of a reset with the seed of the new episode, if it took one."""
-    ends = played.ended.nonzero()
-    if not len(ends) or not plays.plan.spec.seeded_at_reset:
+    spec = plays.plan.spec
+    ends = played.ended[:, :: spec.agents].nonzero()  # one for each world
+    if not len(ends) or not spec.seeded_at_reset:
         return None
     chosen = ends[:: -(-len(ends) // _ENDS)]
-    at = tuple(chosen.T)
-    count = min(len(chosen), plays.plan.num_envs)
+    count = min(len(chosen), plays.plan.num_envs // spec.agents)
     with playing.held():
-        env = plays.factory(plays.plan.spec, count, plays.plan.run_seed)
+        env = plays.factory(spec, count * spec.agents, plays.plan.run_seed)
         expected = played.out.observation.clone()
         for share in torch.arange(len(chosen)).split(count):
             turn = torch.cat([share, share[:1].expand(count - len(share))])  # as many as there are environments
-            reset = record(env, plays.actions[:0, :count], played.episode_seed[1:][at][turn])
-            expected[tuple(chosen[turn].T)] = reset.first
+            at = tuple(playing.rows_of(spec, chosen[turn]).T)
+            expected[at] = record(env, plays.actions[:0, : count * spec.agents], played.episode_seed[1:][at]).first
     return difference("observation", expected, played.out.observation, 1, "{}, as after a reset with its seed")
 
 

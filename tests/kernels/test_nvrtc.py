@@ -92,7 +92,7 @@ def check_bounds(kernel: Kernel, cubin: Cubin, architecture: str) -> None:
 def test_the_default_network_does_not_spill(kernel: Kernel, tmp_path: Path) -> None:
     """Two hidden layers of 64, apart: what the rows, of small networks, do not show. Its tile fits any device."""
     header = CASES["mlp_rollout-cartpole"].header if kernel.name == "mlp_rollout" else None
-    state = {"STATE": 4} if header else {}
+    state = {"STATE": 4, "AGENTS": 1} if header else {}
     cubin = compile_cubin(alone(kernel, tmp_path), "sm_90", header, **DEFAULT.constants, **state)
     assert 0 < cubin.registers <= MAX_REGISTERS_OF.get(kernel.name, MAX_REGISTERS)
     assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
