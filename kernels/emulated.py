@@ -1,9 +1,9 @@
 """A GPU that is none: takes what the launcher gives CUDA, and runs the GPU's form of the kernels on a CPU.
 
-What is launched (grid, block, bytes of shared memory, packed parameters) is CUDA's, as are the kernels' form (four lanes,
-the GPU's tiles) and the order of things: launches wait in a stream until something waits for them, so memory that is
-looked at too early is old. A wrong grid, order or type of a parameter, too little shared memory and a barrier that not
-all threads reach show here as on a device.
+What is launched (grid, block, bytes of shared memory, packed parameters) is CUDA's, as are the kernels' form (four
+lanes, the GPU's tiles) and the order of things: launches wait in a stream until something waits for them, so memory
+that is looked at too early is old. A wrong grid, order or type of a parameter, too little shared memory and a barrier
+that not all threads reach show here as on a device.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from kernels import compiler
 
 SHARED_LIMIT = 227 * 1024  # bytes a block, an H100's
 SHARED_UNASKED = 48 * 1024  # what a kernel gets that does not ask for more
+# What is run is small, and the GPU's form takes the host's compiler long to optimize.
+_FLAGS = tuple("-O0" if flag == compiler.OPTIMIZATION else flag for flag in compiler.FLAGS)
 MAX_THREADS, MAX_BLOCKS = 1024, 2**31 - 1
 
 
@@ -36,6 +38,7 @@ class Function:
             f"#define LS_EMULATE\n#define LS_FIBERS\n{text}constexpr auto kernel = {name};\n"
             f'#line 1 "emulated.cpp"\n{(compiler.FOLDER / "emulated.cpp").read_text()}',
             f"{name}-emulated",
+            _FLAGS,
         )
         self._launch = library.launch
         self._launch.argtypes = [*3 * [ctypes.c_int], *2 * [ctypes.c_void_p], ctypes.c_int]
@@ -80,7 +83,13 @@ class Emulated:
         return Function(self, name, text)
 
     def launch(
-        self, function: Function, grid: tuple[int], block: tuple[int], arguments: Any, shared: int, arrays: Sequence[Any]
+        self,
+        function: Function,
+        grid: tuple[int],
+        block: tuple[int],
+        arguments: tuple[Any, ...],
+        shared: int,
+        arrays: Sequence[Any],
     ) -> None:
         function(grid, block, arguments, shared_mem=shared)
         self.enqueue(functools.partial(len, arrays))  # the arrays' memory is held until the launch has run

@@ -81,6 +81,8 @@ def _tile(constants: Mapping[str, Constant], shared_limit: int, most: int = _TIL
             f"device gives {shared_limit:,}. Train with device.fused=false, or with narrower layers"
         )
     return {"SAMPLES": fitting[-1]}, bytes_of[fitting[-1]]
+
+
 PACK = Kernel(
     "mlp_pack",
     [In("parameters", "float32", ("n",)), Out("packed", "float32", ("K",)), Size("n"), Size("K")],
