@@ -344,7 +344,7 @@ class DeviceConfig(_Section):
 
     def resolve(self) -> str:
         """The type of the device that training runs on, cpu or cuda. UserError: cuda without a CUDA device."""
-        if self.name == "cpu":
+        if self.name in ("cpu", "emulated"):
             return "cpu"
         import torch  # seconds to import, and most of this module's users need none of it
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors import SafetensorError, safe_open
 
 import envs
-from kernels import compiler
+from kernels import compiler, launcher
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
 from pipeline import config as configuration
@@ -49,6 +49,7 @@ def run(config: Config) -> None:
     files.refuse_existing(out, checkpoint.MANIFEST)
     torch.set_num_threads(1)  # torch's own kernels promise the same bits only so; ours do with any number
     compiler.set_threads(config.device.threads)
+    launcher.choose(emulated=config.device.name == "emulated")
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     identity = {"config_sha256": configuration.sha256(config), "env_spec_sha256": spec.sha256()}
