@@ -33,9 +33,7 @@ class Adam:
         # beta1^t and beta2^t as running products, which round alike on every machine.
         self._powers = torch.ones(2, dtype=torch.float64)
         self._running, self._prepared = np.empty((steps, 2)), np.empty((steps, 3))
-        self._schedules = torch.tensor(
-            [[0.0, 1.0, 1.0]] * steps, device=flat.parameters.device
-        )  # until `begin`: no step
+        self._schedules = flat.parameters.new_tensor([[0.0, 1.0, 1.0]] * steps)  # until `begin`: steps of no length
         # Where a device copies from while the host goes on; two, since the last iteration's may not have been read yet.
         pinned = flat.parameters.device.type == "cuda"
         self._sent = [torch.empty(steps, 3, pin_memory=pinned) for _ in range(2)]

@@ -222,14 +222,14 @@ class PPO:
         if numbers.pop("not_finite"):
             raise UserError(
                 f"iteration {iteration}: every value must be finite; found NaN or infinity in "
-                f"{self.rollout.first_not_finite() or 'its rollout'}. Check the environment's numbers, or train with a smaller "
-                "ppo.learning_rate"
+                f"{self.rollout.first_not_finite() or 'its rollout'}. Check the environment's numbers, or train with "
+                "a smaller ppo.learning_rate"
             )
         if not math.isfinite(numbers["policy_loss"]) or not math.isfinite(numbers["grad_norm"]):
             raise UserError(
                 f"iteration {iteration}: loss and gradient must be finite; got policy loss "
                 f"{numbers['policy_loss']}, gradient norm {numbers['grad_norm']}. Train with a smaller "
-                "ppo.learning_rate"
+                "a smaller ppo.learning_rate"
             )
         clipped = after[METRICS.index("clip_fraction")]
         return {**numbers, "clip_fraction_after": clipped, "learning_rate": self._rate(iteration)}
