@@ -27,8 +27,15 @@ DEVICE float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a,
 DEVICE float square_root(float a) { return __fsqrt_rn(a); }
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
 DEVICE long long ticks() { return clock64(); }
+DEVICE long long nanoseconds() {
+    long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
 
 #else
+
+#include <time.h>
 
 #define DEVICE static inline __attribute__((always_inline))
 #define DEVICE_MEMBER inline __attribute__((always_inline))
@@ -89,6 +96,12 @@ DEVICE long long ticks() {
 #else
     return 0;
 #endif
+}
+// A clock that runs evenly.
+DEVICE long long nanoseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
 #endif

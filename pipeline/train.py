@@ -28,7 +28,7 @@ from pipeline.config import Config
 from pipeline.log import Log
 from pipeline.policy import FlatParameters
 from pipeline.ppo import PPO
-from pipeline.profile import Clock
+from pipeline.profile import clock_of
 from pipeline.progress import TrainingProgress
 
 PARTIAL_SECONDS = 10.0
@@ -57,7 +57,7 @@ def run(config: Config) -> None:
     facts = provenance.collect(str(device))
 
     log, tensors, iteration = _read_partial(partial)
-    clock = Clock(device, log.seconds)
+    clock = clock_of(device, log.seconds)
     training = assemble(config, spec, device, clock)
     ppo, flat = training.ppo, training.flat
     initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
@@ -115,9 +115,11 @@ def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partia
     saved = time.perf_counter()
     title = f"{ppo.env.spec.name} seed {ppo.run_seed}"
     with TrainingProgress(title, ppo.iterations * ppo.config.batch_size, ppo.steps) as progress:
+        waits = ppo.env.device.type != "cpu"  # a device for the host, which then has no work for it
         while not ppo.finished:
-            log.iteration(ppo, ppo.iterate(), row, progress)
-            if partial and time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
+            due = partial and time.perf_counter() - saved > PARTIAL_SECONDS
+            log.iteration(ppo, ppo.iterate(ahead=waits and not due), row, progress)
+            if partial and due and not ppo.finished:
                 with ppo.clock.phase("logging"):
                     saved = time.perf_counter()
                     _write_partial(partial, ppo, flat, log)

@@ -32,6 +32,7 @@ from kernels import (
     ppo_loss,
     sample,
     shuffle,
+    stopwatch,
     summary,
 )
 from kernels.launcher import Constant, In, Kernel, Out, Scalar, partitions, resolve
@@ -337,6 +338,14 @@ _DRAW = {"step": 7, "run_seed": 2**63 + 5}
 _FLAGS = {"terminated": integers(2, torch.uint8), "truncated": integers(2, torch.uint8)}
 
 CASES: dict[str, Case] = {
+    "stopwatch": Case(
+        stopwatch.STOPWATCH,
+        lambda n: {"S": n, "P": 3},
+        (1, 33, 150),
+        {"shares": integers(1000, torch.int64), "spent": integers(1000, torch.int64), "last": integers(2, torch.int64)},
+        {"phase": 1, "other": 2},
+        ticks=("spent", "last"),
+    ),
     "fma_peak": Case(
         fma_peak.FMA_PEAK,
         lambda n: {"n": n},
@@ -355,10 +364,20 @@ CASES: dict[str, Case] = {
         {"run_seed": 2**63 + 5},
     ),
     "sample-categorical": Case(
-        sample.CATEGORICAL, lambda n: {"N": n}, (1, 33, 257), scalars=_DRAW, constants={"ACTIONS": 5, "DISCRETE": 1}
+        sample.CATEGORICAL,
+        lambda n: {"N": n},
+        (1, 33, 257),
+        {"first": integers(100)},
+        scalars=_DRAW,
+        constants={"ACTIONS": 5, "DISCRETE": 1},
     ),
     "sample-gaussian": Case(
-        sample.GAUSSIAN, lambda n: {"N": n}, (1, 33, 257), scalars=_DRAW, constants={"ACTIONS": 6, "DISCRETE": 0}
+        sample.GAUSSIAN,
+        lambda n: {"N": n},
+        (1, 33, 257),
+        {"first": integers(100)},
+        scalars=_DRAW,
+        constants={"ACTIONS": 6, "DISCRETE": 0},
     ),
     "gae": Case(gae.GAE, lambda n: {"N": n, "T": 7}, (1, 33, 257), _FLAGS, {"gamma": 0.99, "gae_lambda": 0.95}),
     "ppo_loss-categorical": _loss(
