@@ -45,7 +45,7 @@ def _native() -> dict[str, ModuleType]:
 
 
 _NATIVE = _native()
-ADAPTERS = ("gymnasium",)  # names of other people's environments, which are chosen by their own keys
+ADAPTERS = ("gymnasium", "envpool")  # names of other people's environments, which are chosen by their own keys
 
 
 def names() -> list[str]:
@@ -59,10 +59,10 @@ def spec(
     """The environment called `name`, with its own time limit or the one given (steps, at least 1).
 
     Args:
-        name: a native environment, or gymnasium.
+        name: a native environment, or an adapter.
         max_episode_steps: its time limit, steps, at least 1; None: its own.
         parameters: of a native one: the ranges that its episodes draw from (envs/parameters.py, `with_ranges`).
-        host: which of Gymnasium's it is (envs/gymnasium_adapter.py, `spec`).
+        host: which of the adapter's it is (envs/gymnasium_adapter.py and envs/envpool_adapter.py, `spec`).
 
     Raises UserError for an unknown name, a limit below 1, or ranges that are none.
     """
@@ -70,6 +70,10 @@ def spec(
         from envs import gymnasium_adapter  # an extra, and slow to import
 
         return gymnasium_adapter.spec(max_episode_steps=max_episode_steps, **host)
+    if name == "envpool":
+        from envs import envpool_adapter
+
+        return envpool_adapter.spec(max_episode_steps=max_episode_steps, **host)
     if name not in _NATIVE:
         options = sorted([*names(), *ADAPTERS])
         near = difflib.get_close_matches(name, options, n=1)
@@ -88,7 +92,7 @@ def spec(
 
 
 def render(spec: EnvSpec, state: np.ndarray) -> np.ndarray:
-    """A picture, (H, W, 3) uint8, of one native environment in this state, (S,) float32.
+    """A picture, (H, W, 3) uint8, of one native environment (of several agents: a world) in this state, (S,) float32.
 
     Raises UserError where there is no one who draws it.
     """
@@ -97,7 +101,7 @@ def render(spec: EnvSpec, state: np.ndarray) -> np.ndarray:
         drawn = ", ".join(name for name, module in _NATIVE.items() if hasattr(module, "render"))
         wanted = f"a native environment whose module has a function render(state): {drawn}"
         raise UserError(f"render: wanted {wanted}; got {spec.name}")
-    picture: np.ndarray = draw(state[: spec.state_size - len(spec.parameters)])
+    picture: np.ndarray = draw(state[: spec.agents * spec.state_size - len(spec.parameters)])
     return picture
 
 
@@ -105,8 +109,8 @@ def make(spec: EnvSpec, num_envs: int, run_seed: int, device: torch.device) -> V
     """`num_envs` environments of one kind on one device; their training episodes follow from `run_seed`."""
     if spec.resumable:
         return NativeVectorEnv(spec, num_envs, run_seed, device)
-    from envs.gymnasium_adapter import GymnasiumSpec
+    from envs.gymnasium_adapter import HostSpec
     from envs.host import HostVectorEnv
 
-    assert isinstance(spec, GymnasiumSpec)
+    assert isinstance(spec, HostSpec)
     return HostVectorEnv(spec, num_envs, run_seed, device)

@@ -17,7 +17,8 @@
 #include "environment.cuh"
 
 struct Environment {
-    static_assert(LS_STATE == 4 + LS_PARAMETERS && LS_OBSERVATION == 4, "cartpole: four numbers, all observed");
+    static_assert(LS_STATE == 4 + LS_PARAMETERS, "cartpole: four numbers are the state, beside drawn parameters");
+    static_assert(LS_OBSERVATION == 4 || LS_OBSERVATION == 2, "cartpole: all of them are observed, or both positions");
     static_assert(LS_DISCRETE && LS_ACTIONS == 2, "cartpole: two discrete actions");
 
     static DEVICE_MEMBER void reset(const Draws& draws, float* state) {
@@ -58,6 +59,6 @@ struct Environment {
     }
 
     static DEVICE_MEMBER void observe(const float* state, float* observation) {
-        for (int k = 0; k < 4; k++) observation[k] = state[k];
+        for (int k = 0; k < LS_OBSERVATION; k++) observation[k] = state[4 / LS_OBSERVATION * k];
     }
 };

@@ -8,6 +8,7 @@ import envs
 from envs.normalize import Normalized
 from envs.spec import EnvSpec
 from envs.vector import NativeVectorEnv, VectorEnv
+from pipeline.capture import CapturedFused, CapturedGeneral
 from pipeline.config import Config, PPOConfig
 from pipeline.fused import Fused
 from pipeline.general import General
@@ -60,9 +61,11 @@ def _optimizer(config: PPOConfig, policy: ActorCritic, flat: FlatParameters) -> 
 def _path(config: Config, policy: ActorCritic, flat: FlatParameters, env: VectorEnv) -> tuple[Path, str]:
     """What runs the network, and in words why it is not the fast path."""
     why = misfit(config.policy, env.device) if config.device.fused else "device.fused=false"
+    native, captured = isinstance(env, NativeVectorEnv), env.device.type == "cuda"
     if why:
-        return General(policy, flat, env, config.ppo, config.seed), f" ({why})"
+        general = CapturedGeneral if native and captured else General
+        return general(policy, flat, env, config.ppo, config.seed), f" ({why})"
     mlp = shapes(policy, flat, env.spec, config.policy)
     if isinstance(env, NativeVectorEnv):
-        return Fused(mlp, flat, env, config.ppo, config.seed), ""
+        return (CapturedFused if captured else Fused)(mlp, flat, env, config.ppo, config.seed), ""
     return Hosted(mlp, flat, env, config.ppo, config.seed), ""

@@ -88,7 +88,9 @@ def load(folder: Path) -> Checkpoint:
     _expect(
         f"the parameters in {path} to have SHA-256", manifest["params_sha256"], parameters_sha256(tensors["parameters"])
     )
-    seeds.prove_training(int(manifest["config"]["seed"]), manifest["seeds"], tensors)
+    seeds.prove_training(
+        int(manifest["config"]["seed"]), manifest["seeds"], tensors, manifest["env_spec"].get("agents", 1)
+    )
     # Last, since it only says that something changed; what can be told apart was told above.
     others = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
     _expect(
@@ -120,7 +122,8 @@ def expect_environment(manifest: Mapping[str, Any], spec: EnvSpec, transfer: boo
         parameters.expect_unseen(spec, trained)
         return
     if name != spec.name:
-        choice = f"env=gymnasium env.id={found['id']}" if "id" in found else f"env={name}"
+        own = manifest["config"]["env"]
+        choice = f"env={own['name']} env.id={own['id']}" if "id" in own else f"env={name}"
         raise UserError(
             f"checkpoint: wanted one of environment {spec.name!r}; it was trained on {name!r}. "
             f"Give {choice}, or the checkpoint of a training on {spec.name}"

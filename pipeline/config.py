@@ -241,12 +241,10 @@ class NativeConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GymnasiumConfig(EnvConfig):
+class HostConfig(EnvConfig):
     max_episode_steps: int | None = _optional_whole(1, below=2**31)
-    id: str = _text("an id that Gymnasium knows, or module:Class")
+    id: str = _text("an id that the adapter knows")
     kwargs: Mapping[str, Any] = _keywords("null, or what the environment is made with, such as {continuous: true}")
-    workers: int | None = _optional_whole(0, below=1024)
-    timeout_s: float = _positive()
     normalize_observation: bool = _flag()
     normalize_reward: bool = _flag()
 
@@ -256,16 +254,33 @@ class GymnasiumConfig(EnvConfig):
 
     @property
     def host(self) -> dict[str, Any]:
-        return {"id": self.id, "kwargs": self.kwargs, "workers": self.workers, "timeout_s": self.timeout_s}
+        return {"id": self.id, "kwargs": self.kwargs, **{key: getattr(self, key) for key in self.indecisive}}
 
     @property
     def normalized(self) -> tuple[str, ...]:
         wanted = {"observation": self.normalize_observation, "reward": self.normalize_reward}
         return tuple(name for name, chosen in wanted.items() if chosen)
 
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumConfig(HostConfig):
+    id: str = _text("an id that Gymnasium knows, or module:Class")
+    workers: int | None = _optional_whole(0, below=1024)
+    timeout_s: float = _positive()
+
     @property
     def indecisive(self) -> tuple[str, ...]:
         return "workers", "timeout_s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvPoolConfig(HostConfig):
+    id: str = _text("an id that EnvPool knows")
+    threads: int | None = _optional_whole(1, below=1024)
+
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return ("threads",)
 
 
 @dataclass(frozen=True)
@@ -329,7 +344,7 @@ class DeviceConfig(_Section):
 
     def resolve(self) -> str:
         """The type of the device that training runs on, cpu or cuda. UserError: cuda without a CUDA device."""
-        if self.name == "cpu":
+        if self.name in ("cpu", "emulated"):
             return "cpu"
         import torch  # seconds to import, and most of this module's users need none of it
 
@@ -417,7 +432,7 @@ SECTIONS: dict[str, Any] = {
 
 
 # Environments of others have keys beside those of `EnvConfig`.
-HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig}
+HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig, "envpool": EnvPoolConfig}
 
 
 def _kind(section: str, content: object) -> Any:
@@ -435,7 +450,7 @@ def _keys() -> Iterator[str]:
     yield from (f"env.{each.name}" for kind in HOSTS.values() for each in fields(kind) if each.name not in usual)
 
 
-KEYS: tuple[str, ...] = tuple(_keys())
+KEYS: tuple[str, ...] = tuple(dict.fromkeys(_keys()))
 GROUPS: tuple[str, ...] = tuple(sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"))
 NAMES: tuple[str, ...] = tuple(dict.fromkeys((*KEYS, *GROUPS)))
 

@@ -1,6 +1,7 @@
 """Playing a fixed list of episodes to their ends, and what is told of them.
 
-One environment an episode, each to its end: never the first N episodes that finish, which favours short ones.
+One environment an episode, each to its end: never the first N episodes that finish, which favours short ones. Where
+several agents share a world, an episode is a whole world, all its agents by the policy, and its return their mean.
 """
 
 import csv
@@ -31,7 +32,7 @@ from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, s
 class Episodes:
     """E episodes, in the order of their seeds."""
 
-    returns: Tensor  # (E,) float32, of the environment's own rewards
+    returns: Tensor  # (E,) float32, of the environment's own rewards, the mean over a world's agents
     lengths: Tensor  # (E,) int32
     terminated: Tensor  # (E,) bool; the others ended by the time limit
     parameters: Mapping[str, Tensor]  # (E,) float32 each: what the episode drew
@@ -45,12 +46,12 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
         episode_seeds: (E,) int64.
         deterministic: the most likely action, else a sampled one. Sampling draws with keys of its own.
     """
-    count = len(episode_seeds)
+    count = len(episode_seeds) * spec.agents
     env = envs.make(spec, count, 0, device)
     out = empty_output(spec, count, device)
     action, sizes = empty_action(spec, (count,), device), several(spec)
     unused = torch.empty(2, count, device=device)
-    env.reset(out.observation, episode_seeds.to(device))
+    env.reset(out.observation, episode_seeds.to(device).repeat_interleave(spec.agents))
     drawn = {name: values.cpu() for name, values in parameters_of(env).items()}
     running = torch.ones(count, dtype=torch.bool, device=device)
     returns, terminated = torch.empty(count, device=device), torch.zeros_like(running)
@@ -72,8 +73,12 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     assert not running.any(), "an episode outlived its time limit"
     if not returns.isfinite().all():
         wrong = int((~returns.isfinite()).nonzero()[0])
-        raise UserError(f"evaluate: the return of episode {wrong} must be finite; got {returns[wrong].item()}")
-    return Episodes(returns.cpu(), lengths.cpu(), terminated.cpu(), drawn)
+        raise UserError(
+            f"evaluate: the return of episode {wrong // spec.agents} must be finite; got {returns[wrong].item()}"
+        )
+    # A sum of few float32 in float64 is exact: in whatever order, and of one agent its own return.
+    together = returns.double().view(-1, spec.agents).mean(1).float()
+    return Episodes(together.cpu(), lengths[:: spec.agents].cpu(), terminated[:: spec.agents].cpu(), drawn)
 
 
 def initial_policy(manifest: Mapping[str, Any], spec: EnvSpec, device: torch.device) -> tuple[Policy, FlatParameters]:

@@ -4,7 +4,7 @@ Its bits are the same on every machine. On the CPU an iteration is three program
 then run by one call each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -69,10 +69,13 @@ class Fused(Learner):
     def __init__(self, mlp: MLP, flat: FlatParameters, env: NativeVectorEnv, config: PPOConfig, run_seed: int) -> None:
         super().__init__(mlp, flat, config)
         self._env, self._run_seed = env, run_seed
-        self._ticks = torch.zeros(tiles(env.num_envs), 2, dtype=torch.int64, device=env.device)
+        self._ticks = torch.zeros(tiles(env.num_envs, env.spec.agents), 2, dtype=torch.int64, device=env.device)
 
     def playing(self, work: Callable[[], None]) -> Callable[[], None]:
         return self.prepared(work)
+
+    def whole(self, work: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], None]:
+        return work
 
     def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
         self._mlp.pack(self._flat.parameters, self._packed)
@@ -81,10 +84,10 @@ class Fused(Learner):
             rollout.terminated, rollout.truncated, rollout.final_observations, rollout.episode_returns,
             rollout.episode_lengths, rollout.policy_versions, self._ticks,
         )  # fmt: skip
-        env = self._env
+        env, spec = self._env, self._env.spec
         parts = (self._packed, iteration, env.state(), env.bounds, written)
-        self._mlp.rollout(env.spec.header, env.spec.state_size, *parts, env.spec.max_episode_steps, self._run_seed)
+        limits = (spec.max_episode_steps, self._run_seed)
+        self._mlp.rollout(spec.header, spec.state_size, spec.agents, *parts, *limits)
 
     def attribute(self, clock: Clock) -> None:
-        forward, env = map(sum, zip(*self._ticks.tolist(), strict=True))
-        clock.attribute("env_step", clock.present() * env / (forward + env or 1))  # a processor without a counter: 0
+        clock.attribute("env_step", self._ticks)

@@ -157,13 +157,14 @@ def sample(
     step: int,
     run_seed: int,
     sizes: tuple[int, ...] = (),
+    first: Tensor | None = None,
 ) -> None:
     """Draws an action a row into `action`; see kernels/sample.py. `sizes`: where there are several choices, of each."""
     if sizes:
-        sample_several(parameters, action, log_prob, entropy, step, run_seed, sizes)
+        sample_several(parameters, action, log_prob, entropy, step, run_seed, sizes, first)
         return
     draw = sample_gaussian if action.is_floating_point() else sample_categorical
-    draw(parameters, action, log_prob, entropy, step, run_seed)
+    draw(parameters, action, log_prob, entropy, step, run_seed, first)
 
 
 def mode(parameters: Tensor, action: Tensor, sizes: tuple[int, ...] = ()) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from training import command, faulty, small
+from training import NAMES, command, faulty, small
 
-import envs
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluate, evaluation, provenance, train
 from pipeline import replay as product
@@ -19,7 +18,6 @@ from pipeline.mlp import FusedPolicy
 from pipeline.policy import ActorCritic
 from pipeline.ppo import PPO
 
-NAMES = envs.names()
 LIMIT = 60
 EPISODES = 5
 
@@ -139,7 +137,7 @@ def test_a_training_episode_begins_as_the_training_saw_it(
     firsts: dict[tuple[int, int], list[float]] = {}
     iterate = PPO.iterate
 
-    def watched(self: PPO) -> dict[str, float]:
+    def watched(self: PPO, ahead: bool = False) -> dict[str, float]:
         if not self.iteration:
             for i, observation in enumerate(self.rollout.observations[-1].tolist()):
                 firsts[i, 0] = observation

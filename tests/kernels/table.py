@@ -31,6 +31,7 @@ import test_rollout  # noqa: E402
 import test_sample  # noqa: E402
 import test_sanitizers  # noqa: E402
 import test_shuffle  # noqa: E402
+import test_stopwatch  # noqa: E402
 import test_summary  # noqa: E402
 from cases import CASES  # noqa: E402
 
@@ -42,6 +43,7 @@ NORM = test_global_norm.FAULTS.values()
 # Kernel: its reference (in tests/reference.py where no other place is named), the mistakes that its tests plant.
 PROOFS: dict[str, tuple[str, Sized]] = {
     "fma_peak": ("a geometric series", [*test_fma_peak.FAULTS, "a separate product"]),
+    "stopwatch": ("the time between two calls", test_stopwatch.FAULTS),
     "philox_words": ("`philox`, vectors of Random123", test_philox_words.FAULTS),
     "episode_seeds": ("`episode_seeds`", test_episode_seeds.FAULTS),
     "sample-categorical": ("`sample_categorical`", test_sample.CATEGORICAL_FAULTS),
