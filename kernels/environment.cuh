@@ -84,8 +84,8 @@ template <class E>
 DEVICE_MEMBER void begin_episode(unsigned long long seed, int n, int N, float* state, float* observation) {
     float s[AGENTS * LS_STATE];
     E::reset(Draws{seed, 0, PURPOSE_RESET}, s);
-    UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+    IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++)
         for (int k = 0; k < LS_STATE; k++) state[k * N + n + agent] = s[agent * LS_STATE + k];
+    ROLLED for (int agent = 0; agent < AGENTS; agent++)
         observe_world<E>(s, agent, observation + (n + agent) * LS_OBSERVATION);
-    }
 }
