@@ -39,7 +39,7 @@ struct Environment {
 
     static DEVICE_MEMBER Cells walls_of(const float* state) {
         Cells walls = 0;
-        UNROLL for (int k = 0; k < WORDS; k++) walls |= (Cells)(natural(state[4 + k]) & 0xffffu) << 16 * k;
+        IN_REGISTERS for (int k = 0; k < WORDS; k++) walls |= (Cells)(natural(state[4 + k]) & 0xffffu) << 16 * k;
         return walls;
     }
 
@@ -77,7 +77,7 @@ struct Environment {
             state[1] = (float)(place >> 3);
             state[2] = (float)(goal & 7u);
             state[3] = (float)(goal >> 3);
-            UNROLL for (int k = 0; k < WORDS; k++) state[4 + k] = (float)(unsigned)(walls >> 16 * k & 0xffffu);
+            IN_REGISTERS for (int k = 0; k < WORDS; k++) state[4 + k] = (float)(unsigned)(walls >> 16 * k & 0xffffu);
             return;
         }
     }
@@ -96,16 +96,16 @@ struct Environment {
     }
 
     static DEVICE_MEMBER void observe(const float* state, float* observation) {
-        const float nothing = state[0] - state[0];
+        const float nothing = state[0] - state[0], wall = 1.0f + nothing;
         const Cells walls = walls_of(state);
         const int x = cell(state[0]), y = cell(state[1]);
-        UNROLL for (int row = 0; row < WINDOW; row++) {
+        IN_REGISTERS for (int row = 0; row < WINDOW; row++) {
             const int at = y + row - REACH;
             const unsigned cells = at >= 0 && at <= EDGE ? (unsigned)(walls >> 8 * (at & 7)) & 0xffu : 0xffu;
             const unsigned seen = (cells << REACH | 7u | 7u << (EDGE + 1 + REACH)) >> x;  // from x - 3 on
-            UNROLL for (int column = 0; column < WINDOW; column++) {
+            IN_REGISTERS for (int column = 0; column < WINDOW; column++) {
                 const int k = WINDOW * row + column, own = WINDOW * REACH + REACH;
-                if (k != own) observation[k < own ? k : k - 1] = nothing + (seen >> column & 1u ? 1.0f : 0.0f);
+                if (k != own) observation[k < own ? k : k - 1] = seen >> column & 1u ? wall : nothing;
             }
         }
         observation[48] = (state[2] - state[0]) / 7.0f;

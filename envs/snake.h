@@ -64,7 +64,7 @@ struct Environment {
         DEVICE_MEMBER void add_segments_to(Board& board) const {
             int piece_x = x, piece_y = y;
             unsigned rest = body;
-            for (unsigned k = 0; k < segments; k++, rest >>= 2) {
+            ROLLED for (unsigned k = 0; k < segments; k++, rest >>= 2) {
                 piece_x += to_x(rest & 3u);
                 piece_y += to_y(rest & 3u);
                 board.add(piece_x, piece_y);
@@ -74,9 +74,23 @@ struct Environment {
     struct Food {
         int x, y;
     };
+    // Which one is told at run time by comparing, so that the arrays stay in registers.
     struct World {
         Snake snake[AGENTS];
         Food food[AGENTS];
+
+        DEVICE_MEMBER Snake snake_of(int agent) const {
+            Snake found = snake[0];
+            IN_REGISTERS for (int k = 1; k < AGENTS; k++)
+                if (k == agent) found = snake[k];
+            return found;
+        }
+        DEVICE_MEMBER Food piece(int number) const {
+            Food found = food[0];
+            IN_REGISTERS for (int k = 1; k < AGENTS; k++)
+                if (k == number) found = food[k];
+            return found;
+        }
     };
 
     static DEVICE_MEMBER int coordinate(float value) {
@@ -85,7 +99,7 @@ struct Environment {
     }
     static DEVICE_MEMBER World world_of(const float* state) {
         World world;
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
             const float* s = state + agent * LS_STATE;
             const unsigned segments = natural(s[2]);
             const unsigned most = segments < (unsigned)LONGEST ? segments : (unsigned)LONGEST;
@@ -95,7 +109,7 @@ struct Environment {
         return world;
     }
     static DEVICE_MEMBER void keep(const World& world, float nothing, float* state) {
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
             float* s = state + agent * LS_STATE;
             s[0] = nothing + (float)world.snake[agent].x;
             s[1] = nothing + (float)world.snake[agent].y;
@@ -109,13 +123,15 @@ struct Environment {
     // Snakes and food that are off the board come upon it.
     static DEVICE_MEMBER void place(const Draws& draws, World& world) {
         Board taken{0, 0};
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
-            taken.add(world.snake[agent].x, world.snake[agent].y);
-            world.snake[agent].add_segments_to(taken);
-            taken.add(world.food[agent].x, world.food[agent].y);
+        ROLLED for (int agent = 0; agent < AGENTS; agent++) {
+            const Snake snake = world.snake_of(agent);
+            const Food food = world.piece(agent);
+            taken.add(snake.x, snake.y);
+            snake.add_segments_to(taken);
+            taken.add(food.x, food.y);
         }
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
-            Snake& snake = world.snake[agent];
+        ROLLED for (int agent = 0; agent < AGENTS; agent++) {
+            Snake snake = world.snake_of(agent);
             for (unsigned trial = 0; !on_board(snake.x, snake.y); trial++) {
                 const Philox bits = draws(2 * (AGENTS * trial + agent));
                 const int x = (int)choice(SIZE, bits.word[0]), y = (int)choice(SIZE, bits.word[1]);
@@ -126,9 +142,11 @@ struct Environment {
                 taken.add(x, y);
                 taken.add(back_x, back_y);
             }
+            IN_REGISTERS for (int k = 0; k < AGENTS; k++)
+                if (k == agent) world.snake[k] = snake;
         }
-        UNROLL for (int piece = 0; piece < AGENTS; piece++) {
-            Food& food = world.food[piece];
+        ROLLED for (int piece = 0; piece < AGENTS; piece++) {
+            Food food = world.piece(piece);
             for (unsigned trial = 0; !on_board(food.x, food.y); trial++) {
                 const Philox bits = draws(2 * (AGENTS * trial + piece) + 1);
                 const int x = (int)choice(SIZE, bits.word[0]), y = (int)choice(SIZE, bits.word[1]);
@@ -136,12 +154,14 @@ struct Environment {
                 food = Food{x, y};
                 taken.add(x, y);
             }
+            IN_REGISTERS for (int k = 0; k < AGENTS; k++)
+                if (k == piece) world.food[k] = food;
         }
     }
 
     static DEVICE_MEMBER void reset(const Draws& draws, float* state) {
         World world;
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
             world.snake[agent] = Snake{OFF, OFF, 0, 0};
             world.food[agent] = Food{OFF, OFF};
         }
@@ -154,30 +174,30 @@ struct Environment {
         const float nothing = state[0] - state[0];  // 0; NaN in a state that is none
         World world = world_of(state);
         Board segments{0, 0};
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
             Snake& snake = world.snake[agent];
             const unsigned turn = action[agent] == 1 ? 1u : action[agent] == 2 ? 3u : 0u;
             const unsigned heading = (snake.heading() + turn) & 3u;
             snake.x += to_x(heading);
             snake.y += to_y(heading);
             bool ate = false;
-            UNROLL for (int piece = 0; piece < AGENTS; piece++)
+            IN_REGISTERS for (int piece = 0; piece < AGENTS; piece++)
                 ate = ate || (world.food[piece].x == snake.x && world.food[piece].y == snake.y);
             reward[agent] = ate ? 1.0f : 0.0f;
             snake.segments += ate && snake.segments < (unsigned)LONGEST ? 1u : 0u;
             snake.body = (snake.body << 2 | (heading ^ 2u)) & ((1u << 2 * snake.segments) - 1u);
-            snake.add_segments_to(segments);
         }
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+        ROLLED for (int agent = 0; agent < AGENTS; agent++) world.snake_of(agent).add_segments_to(segments);
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
             const Snake& snake = world.snake[agent];
             bool bumped = !on_board(snake.x, snake.y) || segments.has(snake.x, snake.y);
-            UNROLL for (int other = 0; other < AGENTS; other++)
+            IN_REGISTERS for (int other = 0; other < AGENTS; other++)
                 bumped = bumped || (other != agent && world.snake[other].x == snake.x && world.snake[other].y == snake.y);
             reward[agent] = bumped ? -1.0f : reward[agent];
         }
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
             Snake& snake = world.snake[agent];
-            UNROLL for (int piece = 0; piece < AGENTS; piece++) {
+            IN_REGISTERS for (int piece = 0; piece < AGENTS; piece++) {
                 Food& food = world.food[piece];
                 if (reward[agent] > 0.0f && food.x == snake.x && food.y == snake.y) food = Food{OFF, OFF};
             }
@@ -190,27 +210,27 @@ struct Environment {
     }
 
     static DEVICE_MEMBER void observe(const float* state, int agent, float* observation) {
-        const float nothing = state[0] - state[0];
+        const float nothing = state[0] - state[0], wall = 1.0f + nothing;
         const World world = world_of(state);
         Board taken{0, 0};
-        Snake snake = world.snake[0];
-        UNROLL for (int other = 0; other < AGENTS; other++) {
-            if (other == agent) snake = world.snake[other];
-            taken.add(world.snake[other].x, world.snake[other].y);
-            world.snake[other].add_segments_to(taken);
+        ROLLED for (int other = 0; other < AGENTS; other++) {
+            const Snake snake = world.snake_of(other);
+            taken.add(snake.x, snake.y);
+            snake.add_segments_to(taken);
         }
+        const Snake snake = world.snake_of(agent);
         const unsigned heading = snake.heading();
         const int ahead_x = to_x(heading), ahead_y = to_y(heading);
-        UNROLL for (int row = 0; row < ROWS; row++) {
-            UNROLL for (int column = 0; column < COLUMNS; column++) {
+        IN_REGISTERS for (int row = 0; row < ROWS; row++) {
+            IN_REGISTERS for (int column = 0; column < COLUMNS; column++) {
                 const int k = COLUMNS * row + column, ahead = row - 1, left = column - 2;
                 const int x = snake.x + ahead * ahead_x - left * ahead_y, y = snake.y + ahead * ahead_y + left * ahead_x;
                 const bool blocked = !on_board(x, y) || taken.has(x, y);
-                if (k != OWN) observation[k < OWN ? k : k - 1] = nothing + (blocked ? 1.0f : 0.0f);
+                if (k != OWN) observation[k < OWN ? k : k - 1] = blocked ? wall : nothing;
             }
         }
         int nearest = 2 * OFF, ahead = 0, left = 0;
-        UNROLL for (int piece = 0; piece < AGENTS; piece++) {
+        IN_REGISTERS for (int piece = 0; piece < AGENTS; piece++) {
             const int x = world.food[piece].x - snake.x, y = world.food[piece].y - snake.y;
             const int steps = (x < 0 ? -x : x) + (y < 0 ? -y : y);
             if (steps < nearest) {

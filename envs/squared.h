@@ -46,7 +46,7 @@ struct Environment {
     // Steps to the nearest target.
     static DEVICE_MEMBER int nearest(const float* state) {
         int steps = FAR;
-        UNROLL for (int side = 0; side < TARGETS; side++) {
+        IN_REGISTERS for (int side = 0; side < TARGETS; side++) {
             const int other = way(state, side).steps;
             steps = other < steps ? other : steps;
         }
@@ -56,7 +56,7 @@ struct Environment {
     static DEVICE_MEMBER void reset(const Draws& draws, float* state) {
         const Philox bits = draws();
         state[0] = state[1] = (float)MIDDLE;
-        UNROLL for (int side = 0; side < TARGETS; side++) state[2 + side] = (float)choice(EDGE, bits.word[side]);
+        IN_REGISTERS for (int side = 0; side < TARGETS; side++) state[2 + side] = (float)choice(EDGE, bits.word[side]);
     }
 
     static DEVICE_MEMBER void step(const Draws&, const ActionElement* action, float* state, float& reward,
@@ -69,7 +69,7 @@ struct Environment {
         state[1] = bounded(state[1] + to_y, 0.0f, (float)EDGE);
         const int after = nearest(state);
         bool any = false;
-        UNROLL for (int side = 0; side < TARGETS; side++) {
+        IN_REGISTERS for (int side = 0; side < TARGETS; side++) {
             const Way there = way(state, side);
             state[2 + side] = there.steps == 0 ? (float)EDGE : state[2 + side];
             any = any || (there.standing && there.steps > 0);
@@ -85,7 +85,7 @@ struct Environment {
         const float nothing = state[0] - state[0];
         observation[0] = (state[0] - 5.0f) / 5.0f;
         observation[1] = (state[1] - 5.0f) / 5.0f;
-        UNROLL for (int side = 0; side < TARGETS; side++) {
+        IN_REGISTERS for (int side = 0; side < TARGETS; side++) {
             const Way there = way(state, side);
             observation[2 + 3 * side] = nothing + (there.standing ? 1.0f : 0.0f);
             observation[3 + 3 * side] = nothing + (there.standing ? (float)there.x / 10.0f : 0.0f);

@@ -4,7 +4,9 @@
 // block; on a host it is one task of a parallel loop with a single thread, and a barrier is nothing. With LS_EMULATE a
 // host runs the GPU's form: a thread of the system for each CUDA thread (kernels/emulator.cpp), or with LS_FIBERS all of
 // them in one (kernels/emulated.cpp). SHARED and SHARED_TILE (floats, on a cache line; as many as need be, so on a GPU
-// the launch says how many) stand at the top of a kernel.
+// the launch says how many) stand at the top of a kernel. IN_REGISTERS stands before a loop whose counter is an index of a
+// small array: a GPU then has it in registers; a host is not to compile it over and over. ROLLED stands before one of
+// which a GPU's compiler is not to make copies either.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -20,6 +22,8 @@ constexpr bool ON_DEVICE = true;
 #define BARRIER() __syncthreads()
 #define UNROLL _Pragma("unroll")
 #define UNROLL_TWICE _Pragma("unroll 2")
+#define IN_REGISTERS _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 
 DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
@@ -71,6 +75,8 @@ constexpr Index blockDim{1};
 #endif
 #define UNROLL _Pragma("GCC unroll 16")
 #define UNROLL_TWICE _Pragma("GCC unroll 2")
+#define IN_REGISTERS
+#define ROLLED
 
 DEVICE float as_float(unsigned bits) {
     float value;

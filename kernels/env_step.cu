@@ -30,7 +30,7 @@ KERNEL env_step(float* __restrict__ state,                 // (LS_STATE, N)
         const int first = world * AGENTS;
         ActionElement a[AGENTS * ACTION_WIDTH];
         bool valid = true;
-        for (int k = 0; k < AGENTS * ACTION_WIDTH; k++) {
+        IN_REGISTERS for (int k = 0; k < AGENTS * ACTION_WIDTH; k++) {
             const ActionElement raw = action[first * ACTION_WIDTH + k];
 #if LS_DISCRETE
             const bool within = (unsigned)raw < (unsigned)choice_size(k % ACTION_WIDTH);
@@ -46,26 +46,29 @@ KERNEL env_step(float* __restrict__ state,                 // (LS_STATE, N)
 
         float s[AGENTS * LS_STATE], o[LS_OBSERVATION], r[AGENTS];
         bool dead;
-        UNROLL for (int agent = 0; agent < AGENTS; agent++)
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++)
             for (int k = 0; k < LS_STATE; k++) s[agent * LS_STATE + k] = state[k * N + first + agent];
         const int length = episode_length[first] + 1;
         const Draws draws{(unsigned long long)episode_seed[first], (unsigned)length, PURPOSE_DYNAMICS};
         step_world<Environment>(draws, a, s, r, dead);
-        for (int k = 0; k < AGENTS * LS_STATE; k++) s[k] = blend(valid, s[k], not_a_number);
+        IN_REGISTERS for (int k = 0; k < AGENTS * LS_STATE; k++) s[k] = blend(valid, s[k], not_a_number);
         dead = dead & valid;
-        UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
             const int n = first + agent;
             for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[agent * LS_STATE + k];
             const float earned = blend(valid, r[agent], not_a_number);
             const float total = episode_return[n] + earned;
-            observe_world<Environment>(s, agent, o);
-            for (int k = 0; k < LS_OBSERVATION; k++)
-                observation[n * LS_OBSERVATION + k] = final_observation[n * LS_OBSERVATION + k] = o[k];
             reward[n] = earned;
             terminated[n] = dead;
             truncated[n] = length >= max_episode_steps;
             finished_episode_return[n] = episode_return[n] = total;
             finished_episode_length[n] = episode_length[n] = length;
+        }
+        ROLLED for (int agent = 0; agent < AGENTS; agent++) {
+            const int n = first + agent;
+            observe_world<Environment>(s, agent, o);
+            IN_REGISTERS for (int k = 0; k < LS_OBSERVATION; k++)
+                observation[n * LS_OBSERVATION + k] = final_observation[n * LS_OBSERVATION + k] = o[k];
         }
     }
 

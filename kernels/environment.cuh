@@ -111,8 +111,8 @@ DEVICE_MEMBER void begin_episode(unsigned long long seed, int n, int N, float* s
     float s[AGENTS * LS_STATE];
     draw_parameters(seed, s + LS_STATE - LS_PARAMETERS);
     E::reset(Draws{seed, 0, PURPOSE_RESET}, s);
-    UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+    IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++)
         for (int k = 0; k < LS_STATE; k++) state[k * N + n + agent] = s[agent * LS_STATE + k];
+    ROLLED for (int agent = 0; agent < AGENTS; agent++)
         observe_world<E>(s, agent, observation + (n + agent) * LS_OBSERVATION);
-    }
 }

@@ -41,7 +41,7 @@ KERNEL mlp_rollout(const float* packed,        // (K)
         BLOCK_FOR(world, worlds.begin, worlds.end) {
             const int first = world * AGENTS;
             ActionElement played[AGENTS * ACTION_WIDTH];
-            UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+            IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
                 const int n = first + agent;
                 const long long i = (long long)t * N + n;
                 float parameters[PARAMETER_WIDTH];
@@ -64,24 +64,28 @@ KERNEL mlp_rollout(const float* packed,        // (K)
 
             float s[AGENTS * LS_STATE], r[AGENTS];
             bool dead;
-            UNROLL for (int agent = 0; agent < AGENTS; agent++)
+            IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++)
                 for (int k = 0; k < LS_STATE; k++) s[agent * LS_STATE + k] = state[k * N + first + agent];
             const int length = episode_length[first] + 1;
             step_world<Environment>(Draws{(unsigned long long)episode_seed[first], (unsigned)length, PURPOSE_DYNAMICS},
                                     played, s, r, dead);
             const bool cut = length >= max_episode_steps;
-            UNROLL for (int agent = 0; agent < AGENTS; agent++) {
+            IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
                 const int n = first + agent;
                 const long long i = (long long)t * N + n;
-                float o[D];
                 for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[agent * LS_STATE + k];
-                observe_world<Environment>(s, agent, o);
                 const float total = episode_return[n] + r[agent];
                 reward[i] = r[agent];
                 terminated[i] = dead;
                 truncated[i] = cut;
                 finished_episode_return[i] = episode_return[n] = total;
                 finished_episode_length[i] = episode_length[n] = length;
+            }
+            ROLLED for (int agent = 0; agent < AGENTS; agent++) {
+                const int n = first + agent;
+                const long long i = (long long)t * N + n;
+                float o[D];
+                observe_world<Environment>(s, agent, o);
                 for (int k = 0; k < D; k++) tile[(n - share.begin) * D + k] = o[k];
                 if (cut && !dead)
                     for (int k = 0; k < D; k++) final_observation[i * D + k] = o[k];

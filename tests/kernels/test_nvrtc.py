@@ -19,7 +19,11 @@ from kernels.launcher import SHARED_LIMITS, Cubin, Kernel, compile_cubin
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
 MAX_REGISTERS = 96  # of 255; the largest blocks have 128 threads
-MAX_REGISTERS_OF = {"mlp_gradient": 168, "mlp_policy_metrics": 128}  # three and four blocks of 128 threads at once
+MAX_REGISTERS_OF = {
+    "mlp_gradient": 168,
+    "mlp_policy_metrics": 128,
+    "mlp_rollout": 128,
+}  # three and four blocks of 128 threads at once
 MAX_SHARED = 4096  # bytes, beside the tile of a fused kernel, whose size the launch says
 DEFAULT = network((64, 64), 4, 2)
 DEFAULT_TILE = 64 * 1024  # bytes: what the smallest device gives a block
