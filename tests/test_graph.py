@@ -2,7 +2,7 @@
 
 An iteration is run under a trace of torch's operations and of our kernels. None reads a tensor on the host, has a shape
 that follows from data, or makes a tensor from the host's memory; one is the same calls as the next, numbers included,
-on the same arrays. The fast path allocates nothing, and of what the general path allocates nothing outlives the iteration.
+on the same arrays. The fast path allocates nothing; nothing that the general path allocates outlives the iteration.
 
 A trace is also a stand-in for a graph: its calls, made again on the same arrays, are what a replay does.
 """
