@@ -82,11 +82,11 @@ class CapturedFused(_Captured, Fused):
 class CapturedGeneral(_Captured, General):
     """The general path, an iteration a graph.
 
-    The policy is a module: its parameters and buffers are put back after the warm-up. It must not draw random numbers.
+    The module's buffers are put back after the warm-up too. It must not draw random numbers of torch's.
     """
 
     def whole(self, work: Work, state: Sequence[Tensor]) -> Work:
-        return captured(work, [*state, self._flat.parameters, *self.buffers], CudaGraphs())
+        return captured(work, [*state, self._flat.parameters, *self._flat.buffers], CudaGraphs())
 
     def final_values(self, rollout: Rollout) -> None:
         """Of every row, since which ones a time limit cut is known to the device alone; GAE reads no others."""

@@ -341,6 +341,7 @@ class DeviceConfig(_Section):
     name: str = _one_of(lambda: group_options("device"))
     threads: int = _whole(0, below=1024)
     fused: bool = _flag()
+    matmul: str = _one_of(lambda: ["float32", "tf32", "bf16"])
 
     def resolve(self) -> str:
         """The type of the device that training runs on, cpu or cuda. UserError: cuda without a CUDA device."""
@@ -504,7 +505,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 def decisive(config: Config) -> dict[str, Any]:
     """Every key that can change what training makes, as plain nested values, the device resolved."""
     content = to_dict(config)
-    path = {"device": config.device.resolve(), "fused": config.device.fused}
+    path = {"device": config.device.resolve(), "fused": config.device.fused, "matmul": config.device.matmul}
     for key in config.env.indecisive:
         del content["env"][key]
     return {key: content[key] for key in ("env", "policy", "ppo", "seed")} | path

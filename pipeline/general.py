@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from envs.vector import VectorEnv
 from kernels.ppo_loss import ppo_loss
@@ -55,7 +55,6 @@ class General(StepByStep):
     def __init__(self, policy: Policy, flat: FlatParameters, env: VectorEnv, config: PPOConfig, run_seed: int) -> None:
         super().__init__(env, run_seed)
         self.network, self._flat, self._config = policy, flat, config
-        self.buffers = list(policy.buffers()) if isinstance(policy, nn.Module) else []
         self._grad_value = torch.empty(config.minibatch_size, device=env.device)
 
     def prepared(self, work: Callable[[], None]) -> Callable[[], None]:

@@ -229,7 +229,7 @@ class PPO:
             raise UserError(
                 f"iteration {iteration}: loss and gradient must be finite; got policy loss "
                 f"{numbers['policy_loss']}, gradient norm {numbers['grad_norm']}. Train with a smaller "
-                "a smaller ppo.learning_rate"
+                "ppo.learning_rate"
             )
         clipped = after[METRICS.index("clip_fraction")]
         return {**numbers, "clip_fraction_after": clipped, "learning_rate": self._rate(iteration)}

@@ -310,7 +310,7 @@ DECISIVE = [
     for key in config.KEYS
     if key not in HOSTS_OWN - {"env.name", "env.max_episode_steps"}
     and key.split(".")[0] in ("env", "policy", "ppo", "seed")
-] + ["device.fused"]
+] + ["device.fused", "device.matmul"]
 
 
 @pytest.mark.parametrize("key", DECISIVE)
