@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.player import make, parts, spaces
+from envs.player import make, make_world, parts, spaces
 from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from kernels.errors import UserError
 
@@ -83,29 +83,10 @@ def spec(
     kwargs = dict(kwargs or {})
     environment = make(id, kwargs, max_episode_steps)
     limit = max_episode_steps or getattr(environment.spec, "max_episode_steps", None)
-    if limit is None:
-        raise UserError(
-            f"env.max_episode_steps: wanted a time limit, steps; {id} has none of its own, and an evaluation plays "
-            "episodes to their end. Give env.max_episode_steps=<steps>"
-        )
-    layout = parts(environment.observation_space)
-    if not sum(part.size for part in layout):
-        raise UserError(f"env.id: wanted an observation of one number or more; {id} has an empty one")
-    action, space = _action(id, environment.action_space), environment.action_space
     kind = type(environment.unwrapped)
-    name, _, version = id.partition("-v") if re.search(r"-v\d+$", id) else (id, "", "0")
     made = GymnasiumSpec(
-        name=name,
-        version=int(version),
-        observation_low=tuple(float(bound) for part in layout for bound in part.low),
-        observation_high=tuple(float(bound) for part in layout for bound in part.high),
-        action=action,
-        max_episode_steps=int(limit),
-        reward_range=(-math.inf, math.inf),
-        id=id,
+        **described(id, environment.observation_space, environment.action_space, limit),
         kwargs=kwargs,
-        layout=tuple(part.record() for part in layout),
-        action_space=_recorded(space),
         versions=_versions(kind),
         source_sha256=_source_sha256(kind),
         workers=workers,
@@ -115,7 +96,125 @@ def spec(
     return made
 
 
-def _action(id: str, space: Any) -> Discrete | MultiDiscrete | Box:
+def described(
+    id: str,
+    observation: Any,
+    action: Any,
+    limit: int | None,
+    otherwise: str = "Wrap the environment in a gymnasium.ActionWrapper",
+) -> dict[str, Any]:
+    """The fields of a `HostSpec` that follow from an id, the spaces and the time limit, None for none.
+
+    `otherwise`: what to do where actions are not supported.
+
+    Raises UserError: there is no time limit, or spaces are not supported.
+    """
+    if limit is None:
+        raise UserError(
+            f"env.max_episode_steps: wanted a time limit, steps; {id} has none of its own, and an evaluation plays "
+            "episodes to their end. Give env.max_episode_steps=<steps>"
+        )
+    layout = parts(observation)
+    if not sum(part.size for part in layout):
+        raise UserError(f"env.id: wanted an observation of one number or more; {id} has an empty one")
+    name, _, version = id.partition("-v") if re.search(r"-v\d+$", id) else (id, "", "0")
+    return {
+        "name": name,
+        "version": int(version),
+        "observation_low": tuple(float(bound) for part in layout for bound in part.low),
+        "observation_high": tuple(float(bound) for part in layout for bound in part.high),
+        "action": _action(id, action, otherwise),
+        "max_episode_steps": int(limit),
+        "reward_range": (-math.inf, math.inf),
+        "id": id,
+        "layout": tuple(part.record() for part in layout),
+        "action_space": _recorded(action),
+    }
+
+
+def atari(
+    id: str,
+    max_episode_steps: int | None,
+    noop_max: int,
+    frame_skip: int,
+    sticky: float,
+    kwargs: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    timeout_s: float = 60.0,
+) -> GymnasiumSpec:
+    """The specification of an Atari game behind the wrapper of envs/atari.py, whose arguments these are.
+
+    Raises:
+        UserError: as `spec`.
+    """
+    arguments = {**(kwargs or {}), "id": id, "noop_max": noop_max, "frame_skip": frame_skip, "sticky": sticky}
+    made = spec("envs.atari:Atari", arguments, max_episode_steps, workers, timeout_s)
+    name, _, version = id.removeprefix("ALE/").partition("-v")
+    versions = {**made.versions, "ale-py": metadata.version("ale-py")}
+    source = hashlib.sha256(Path(__file__).with_name("atari.py").read_bytes()).hexdigest()
+    return dataclasses.replace(made, name=name, version=int(version), versions=versions, source_sha256=source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSpec(GymnasiumSpec):
+    """A parallel environment of PettingZoo's: a world of k agents, each of which is a row.
+
+    Attributes:
+        agents: their names, in the order of their rows.
+    """
+
+    agents: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.agents)
+
+
+def world(
+    id: str,
+    max_episode_steps: int | None,
+    kwargs: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    timeout_s: float = 60.0,
+) -> WorldSpec:
+    """The specification of a parallel environment of PettingZoo's.
+
+    Args:
+        id: a module with a function `parallel_env`, or `module:function`.
+        kwargs: what the function takes.
+        max_episode_steps: time limit of a world's episode.
+        workers, timeout_s: as of `GymnasiumSpec`.
+
+    Raises:
+        UserError: there is no such environment, it cannot be made, its agents' spaces differ or are not supported, or
+            there is no time limit.
+    """
+    kwargs = dict(kwargs or {})
+    environment = make_world(id, kwargs)
+    agents = tuple(environment.possible_agents)
+    spaces_of = {agent: (environment.observation_space(agent), environment.action_space(agent)) for agent in agents}
+    for agent, found in spaces_of.items():
+        if found != spaces_of[agents[0]]:
+            raise UserError(
+                f"env.id: wanted agents of equal spaces, since one policy plays them all; {agent} of {id} has "
+                f"{found[0]} and {found[1]}, {agents[0]} has {spaces_of[agents[0]][0]} and {spaces_of[agents[0]][1]}. "
+                "Pad them, by a wrapper such as SuperSuit's"
+            )
+    kind = type(environment.unwrapped)
+    made = WorldSpec(
+        **described(id, *spaces_of[agents[0]], max_episode_steps),
+        kwargs=kwargs,
+        versions={**_versions(kind), "pettingzoo": metadata.version("pettingzoo")},
+        source_sha256=_source_sha256(kind),
+        workers=workers,
+        timeout_s=timeout_s,
+        agents=agents,
+    )
+    environment.close()
+    return made
+
+
+def _action(id: str, space: Any, otherwise: str) -> Discrete | MultiDiscrete | Box:
     """The actions as the policy chooses them: choices from 0, or continuous ones within bounds."""
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
@@ -125,7 +224,7 @@ def _action(id: str, space: Any) -> Discrete | MultiDiscrete | Box:
         return MultiDiscrete((2,) * int(np.prod(space.shape)))
     wanted = f"env.id: wanted actions of Discrete, MultiDiscrete, MultiBinary or a Box of floats; {id} has"
     if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
-        raise UserError(f"{wanted} {space}. Wrap the environment in a gymnasium.ActionWrapper")
+        raise UserError(f"{wanted} {space}. {otherwise}")
     low, high = (tuple(map(float, bound.ravel())) for bound in (space.low, space.high))
     if not np.isfinite((low, high)).all():
         raise UserError(

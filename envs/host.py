@@ -17,15 +17,15 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from envs import player
-from envs.gymnasium_adapter import GymnasiumSpec
-from envs.player import Board, Player, PlayError, Task
+from envs.gymnasium_adapter import GymnasiumSpec, WorldSpec
+from envs.player import Board, PlayError, Task
 from envs.spec import Box, MultiDiscrete
 from envs.vector import StepOutput, empty_output
 from kernels.episode_seeds import episode_seeds as training_seeds
@@ -60,12 +60,14 @@ class HostVectorEnv:
         UserError: an environment cannot be made.
     """
 
+    alive: Tensor | None = None
+
     def __init__(self, spec: GymnasiumSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
         if num_envs < 1:
             raise UserError(f"env: num_envs must be at least 1; got {num_envs}")
         self.spec, self.num_envs, self.device = spec, num_envs, device
         self._run_seed = run_seed
-        self.workers = faster(spec, num_envs) if spec.workers is None else min(spec.workers, num_envs)
+        self.workers = faster(spec, num_envs) if spec.workers is None else min(spec.workers, num_envs // spec.rows)
         self._stepper = _stepper(spec, num_envs, self.workers)
         self._board = board = self._stepper.board
         self._action = torch.from_numpy(board.action).view(num_envs, *spec.action_shape)
@@ -125,9 +127,9 @@ class HostVectorEnv:
         self._stepper.step()
         for target, source in zip(out, self._written, strict=True):
             target.copy_(source)
-        ended = self._board.terminated | self._board.truncated
-        if ended.any():
-            rows = torch.from_numpy(ended).bool()
+        begun = self._begun()
+        if begun.any():
+            rows = torch.from_numpy(begun).bool()
             self._state["episode_seed"][rows] = self._next_seed[rows]
             self._state["episode_index"] += rows
             self._announce()
@@ -140,6 +142,10 @@ class HostVectorEnv:
         """Raises ValueError: no environment of Gymnasium's can be put back to where it was."""
         raise ValueError(f"load_state: the state of {self.spec.id} cannot be saved, nor loaded")
 
+    def _begun(self) -> np.ndarray:
+        """(N,) uint8: where the step began a new episode."""
+        return self._board.terminated | self._board.truncated
+
     def _seeds(self, episode: Tensor) -> Tensor:
         return training_seeds(self._run_seed, self._environment, episode)
 
@@ -147,6 +153,30 @@ class HostVectorEnv:
         """Puts the seeds of the episodes that come next on the board."""
         self._next_seed = self._seeds(self._state["episode_index"] + 1)
         self._board.seed[:] = host_seeds(self._next_seed).numpy()
+
+
+class Worlds(HostVectorEnv):
+    """PettingZoo's parallel environments, each agent a row: k rows a world, one world after the other.
+
+    A world's episodes are of the seeds of its first row. All its rows begin an episode together, whenever each ended;
+    between the two a row is a filler, as `envs.vector.VectorEnv` describes it.
+
+    Raises:
+        UserError: the number of rows is no multiple of k.
+    """
+
+    def __init__(self, spec: WorldSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
+        if num_envs % spec.rows:
+            near = max(1, num_envs // spec.rows) * spec.rows
+            raise UserError(
+                f"ppo.num_envs: wanted a multiple of the {spec.rows} agents of {spec.id}, each of which is a row; "
+                f"got {num_envs}. Nearest: {near}, {near + spec.rows}"
+            )
+        super().__init__(spec, num_envs, run_seed, device)
+        self.alive = torch.from_numpy(self._board.alive)
+
+    def _begun(self) -> np.ndarray:
+        return self._board.begun
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -178,14 +208,19 @@ def _shape(spec: GymnasiumSpec, num_envs: int) -> tuple[int, int, int, bool]:
     return num_envs, spec.observation_size, int(np.prod(spec.action_shape)), spec.discrete
 
 
+def _task(spec: GymnasiumSpec, first: int, end: int, **process: Any) -> Task:
+    agents = spec.rows if isinstance(spec, WorldSpec) else 0
+    common = (spec.id, spec.kwargs, spec.max_episode_steps, first, end, agents)
+    return Task(*common, **process)
+
+
 class Loop:
     """All environments in this process, one after the other."""
 
     def __init__(self, spec: GymnasiumSpec, num_envs: int) -> None:
         self._spec = spec
         self.board = player.board(*_shape(spec, num_envs))
-        environments = [player.make(spec.id, spec.kwargs, spec.max_episode_steps) for _ in range(num_envs)]
-        self._player = Player(environments, self.board)
+        self._player = player.players(_task(spec, 0, num_envs), self.board)
 
     def reset(self) -> None:
         try:
@@ -225,7 +260,8 @@ class Workers:
         ):
             file.truncate(player.board_bytes(*shape))
             self.board = player.board(*shape, mmap.mmap(file.fileno(), 0))
-            edges = [num_envs * number // workers for number in range(workers + 1)]
+            worlds = num_envs // spec.rows
+            edges = [worlds * number // workers * spec.rows for number in range(workers + 1)]
             self._shares = list(itertools.pairwise(edges))
             self._processes: list[subprocess.Popen[bytes]] = []
             self._answers: list[int] = []
@@ -241,9 +277,7 @@ class Workers:
         spec = self._spec
         answers, inherited = os.pipe()
         self._answers.append(answers)
-        task = Task(
-            spec.id, spec.kwargs, spec.max_episode_steps, first, end, shape, memory, inherited, os.getpid()
-        )  # fmt: skip
+        task = _task(spec, first, end, board=shape, memory=memory, answers=inherited, parent=os.getpid())
         path = [str(Path.cwd()) if entry == "" else entry for entry in sys.path]
         arguments = (json.dumps(path), player.__file__, json.dumps(asdict(task)))
         self._processes.append(
@@ -357,7 +391,7 @@ def faster(spec: GymnasiumSpec, num_envs: int) -> int:
     Throw-away copies are played for a moment, in this process and, unless a step is cheap, by workers.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(cores, num_envs)
+    workers = min(cores, num_envs // spec.rows)
     if workers < 2:
         return 0
     loop = seconds_a_step(spec, num_envs, 0)

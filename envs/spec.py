@@ -73,6 +73,11 @@ class EnvSpec:
         """Whether a training that was stopped can go on: whether the environments' state can be saved."""
         return True
 
+    @property
+    def rows(self) -> int:
+        """k: agents of a world, which begin together, each a row of a vector environment; 1 where rows stand alone."""
+        return 1
+
     def fields(self) -> dict[str, Any]:
         """All fields as JSON values: infinite bounds as the strings "inf" and "-inf", the header by its file name."""
         action = {"kind": type(self.action).__name__.lower(), **dataclasses.asdict(self.action)}

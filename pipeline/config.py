@@ -226,6 +226,16 @@ class EnvConfig(_Section):
         """What the training sees normalized: observation, reward."""
         return ()
 
+    @property
+    def reward_limit(self) -> float | None:
+        """The size that rewards are clipped to in training; None: as they are."""
+        return None
+
+    @property
+    def frames_a_step(self) -> int | None:
+        """Frames that an emulator makes a step, at most; None where there is none."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumConfig(EnvConfig):
@@ -251,6 +261,32 @@ class GymnasiumConfig(EnvConfig):
     def normalized(self) -> tuple[str, ...]:
         wanted = {"observation": self.normalize_observation, "reward": self.normalize_reward}
         return tuple(name for name, chosen in wanted.items() if chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtariConfig(GymnasiumConfig):
+    id: str = _text("an id of ale-py's, such as ALE/Pong-v5")
+    noop_max: int = _whole(0, below=1000)
+    frame_skip: int = _whole(1, below=1000)
+    sticky: float = _fraction()
+    clip_reward: bool = _flag()
+
+    @property
+    def host(self) -> dict[str, Any]:
+        return {**super().host, **{key: getattr(self, key) for key in ("noop_max", "frame_skip", "sticky")}}
+
+    @property
+    def reward_limit(self) -> float | None:
+        return 1.0 if self.clip_reward else None
+
+    @property
+    def frames_a_step(self) -> int | None:
+        return self.frame_skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig(GymnasiumConfig):
+    id: str = _text("a module with a function parallel_env, or module:function")
 
 
 @dataclass(frozen=True)
@@ -400,7 +436,7 @@ SECTIONS: dict[str, Any] = {
 
 
 # Environments of others have keys beside those of `EnvConfig`.
-HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig}
+HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig, "atari": AtariConfig, "pettingzoo": WorldConfig}
 
 
 def _kind(section: str, content: object) -> Any:
@@ -418,7 +454,7 @@ def _keys() -> Iterator[str]:
     yield from (f"env.{each.name}" for kind in HOSTS.values() for each in fields(kind) if each.name not in usual)
 
 
-KEYS: tuple[str, ...] = tuple(_keys())
+KEYS: tuple[str, ...] = tuple(dict.fromkeys(_keys()))
 GROUPS: tuple[str, ...] = tuple(sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"))
 NAMES: tuple[str, ...] = tuple(dict.fromkeys((*KEYS, *GROUPS)))
 
@@ -510,8 +546,10 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         if (found := re.match(r"Could not override '(env\.\w+)'", str(error))) and found[1] in KEYS:
-            hosts = " or ".join(f"env={host}" for host in HOSTS)
-            raise UserError(f"{found[1]}: wanted {hosts} with it; other environments have no such key") from error
+            key = found[1].removeprefix("env.")
+            hosts = [f"env={host}" for host, kind in HOSTS.items() if key in {each.name for each in fields(kind)}]
+            wanted = f"wanted {' or '.join(hosts)} with it"
+            raise UserError(f"{found[1]}: {wanted}; other environments have no such key") from error
         raise UserError(_one_line(error)) from error
 
 

@@ -28,7 +28,9 @@ from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, s
 
 @dataclass(frozen=True)
 class Episodes:
-    """E episodes, in the order of their seeds."""
+    """E episodes, in the order of their seeds; of a world of agents: the mean of their returns, the longest stay, and
+    whether all of them died.
+    """
 
     returns: Tensor  # (E,) float32, of the environment's own rewards
     lengths: Tensor  # (E,) int32
@@ -43,6 +45,7 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
         episode_seeds: (E,) int64.
         deterministic: the most likely action, else a sampled one. Sampling draws with keys of its own.
     """
+    episode_seeds = episode_seeds.repeat_interleave(spec.rows)
     count = len(episode_seeds)
     env = envs.make(spec, count, 0, device)
     out = empty_output(spec, count, device)
@@ -70,6 +73,10 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     if not returns.isfinite().all():
         wrong = int((~returns.isfinite()).nonzero()[0])
         raise UserError(f"evaluate: the return of episode {wrong} must be finite; got {returns[wrong].item()}")
+    if spec.rows > 1:
+        worlds = (-1, spec.rows)
+        returns, lengths = returns.view(worlds).mean(1), lengths.view(worlds).amax(1)
+        terminated = terminated.view(worlds).all(1)
     return Episodes(returns.cpu(), lengths.cpu(), terminated.cpu())
 
 

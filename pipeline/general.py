@@ -77,13 +77,15 @@ class General(StepByStep):
         gradient = self._loss(rollout, index, shift, parameters.detach(), value.detach(), metrics)
         self._flat.gradients.zero_()
         # A scalar of the same gradient: handed to autograd, gradients make torch import sympy, which takes 2 s.
-        ((parameters * gradient).sum() + (value * self._grad_value).sum()).backward()
+        ((parameters * gradient).sum() + (value * self._grad_value[: len(index)]).sum()).backward()
         optimizer.step(number)
 
     @torch.no_grad()
     def look_back(self, rollout: Rollout, index: Tensor, shift: Tensor, metrics: Tensor) -> None:
         observation = rollout.seen.index_select(0, index)
-        self._loss(rollout, index, shift, self.policy.distribution(observation), self._grad_value, metrics)
+        self._loss(
+            rollout, index, shift, self.policy.distribution(observation), self._grad_value[: len(index)], metrics
+        )
 
     def _loss(
         self, rollout: Rollout, index: Tensor, shift: Tensor, parameters: Tensor, value: Tensor, metrics: Tensor
@@ -95,7 +97,7 @@ class General(StepByStep):
         ppo_loss(
             *samples,
             gradient,
-            self._grad_value,
+            self._grad_value[: len(index)],
             metrics,
             clip_coef=config.clip_coef,
             ent_coef=config.ent_coef,

@@ -26,12 +26,12 @@ from kernels.advantage_shift import advantage_shift
 from kernels.errors import UserError
 from kernels.gae import gae
 from kernels.ppo_loss import METRICS
-from kernels.shuffle import shuffle
 from kernels.summary import NUMBERS, SUMS, partitions, summary
 from pipeline.config import PPOConfig
 from pipeline.optimizer import Adam
 from pipeline.profile import Clock
 from pipeline.rollout import Rollout
+from pipeline.samples import AllRows, LivingRows
 
 
 class Path(Protocol):
@@ -89,10 +89,10 @@ class PPO:
         self.shift = advantage_shift if config.norm_adv else _as_it_is
 
         device = env.device
+        self.samples = (AllRows if env.alive is None else LivingRows)(config, run_seed, device)
         minibatches = config.update_epochs * config.num_minibatches
         self.rollout = Rollout(env.spec, config.num_steps, config.num_envs, device)
         self._iteration = torch.zeros(1, dtype=torch.int32, device=device)
-        self._order = torch.empty(config.num_minibatches, config.minibatch_size, dtype=torch.int32, device=device)
         self._shifts = torch.empty(config.num_minibatches, 2, device=device)
         self._metrics = torch.empty(minibatches, len(METRICS), device=device)
         self._metrics_after = torch.empty(len(METRICS), device=device)
@@ -100,7 +100,8 @@ class PPO:
         self._numbers = torch.empty(len(NUMBERS) + len(METRICS), dtype=torch.float64, device=device)
         env.reset(self.rollout.observations[-1])
         self._collect = path.playing(self.collect)
-        self._advantages, self._update = map(path.prepared, (self.advantages, self.update))
+        self._advantages = path.prepared(self.advantages)
+        self._update = self.samples.prepared(self.update, path.prepared)
         clock.begin()
 
     @property
@@ -156,16 +157,18 @@ class PPO:
         """Passes over the rollout in shuffled minibatches, one optimizer step each."""
         rollout, number = self.rollout, 0
         for epoch in range(self.config.update_epochs):
-            shuffle(self._order.view(-1), self._iteration, epoch, self.run_seed)
-            self.shift(rollout.advantages.view(-1), self._order, self._shifts)
-            for index, shift in zip(self._order, self._shifts, strict=True):
+            order = self.samples.epoch(rollout, self._iteration, epoch)
+            shifts = self._shifts[: len(order)]
+            self.shift(rollout.advantages.view(-1), order, shifts)
+            for index, shift in zip(order, shifts, strict=True):
                 self.path.step(rollout, index, shift, self._metrics[number], self.optimizer, number)
                 number += 1
         # The last minibatch, a random sample of the batch, seen by the finished policy.
         self.path.look_back(rollout, index, shift, self._metrics_after)
-        self.summarize()
+        self.optimizer.end(number)
+        self.summarize(number)
 
-    def summarize(self) -> None:
+    def summarize(self, minibatches: int) -> None:
         """The iteration's numbers: of the rollout, of the episodes that ended in it, means over its minibatches."""
         rollout = self.rollout
         summary(
@@ -179,8 +182,8 @@ class PPO:
             rollout.truncated.view(-1),
             rollout.episode_returns.view(-1),
             rollout.episode_lengths.view(-1),
-            self._metrics,
-            self.optimizer.norms,
+            self._metrics[:minibatches],
+            self.optimizer.norms[:minibatches],
             self._sums,
             self._numbers,
         )
