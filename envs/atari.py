@@ -33,11 +33,11 @@ class Atari(gymnasium.Env):
     """A game in grey, 84 x 84, four observations at once, the newest last; (4, 84, 84) uint8.
 
     An action is held for `frame_skip` frames, fewer where the game ends within them; the reward is their sum, the raw
-    score. An observation is the brighter of the last two frames, pixel by pixel. An episode begins after 1 to `noop_max`
-    frames without an action, by its seed, with a stack that is full of its first observation; where FIRE begins the game
-    it is pressed for one action more. A lost life is no end.
+    score. An observation is the brighter of the last two frames, pixel by pixel. An episode begins after 1 to
+    `noop_max` frames without an action, by its seed, with a stack that is full of its first observation; where FIRE
+    begins the game it is pressed for one action more. A lost life is no end.
 
-    `info["frames"]` counts the frames that the emulator made since the episode's begin, those at its start included.
+    `info["frames"]` counts the frames that the emulator made in the call, a reset's too.
 
     Args:
         id: `ALE/Pong-v5`.
@@ -54,7 +54,8 @@ class Atari(gymnasium.Env):
         gymnasium.register_envs(ale_py)
         if not id.startswith("ALE/"):
             raise UserError(f"env.id: wanted a game of ale-py, such as ALE/Pong-v5; got {id!r}")
-        raw = {"frameskip": 1, "repeat_action_probability": sticky, "max_num_frames_per_episode": 0}
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else each process greets
+        raw: dict[str, Any] = {"frameskip": 1, "repeat_action_probability": sticky, "max_num_frames_per_episode": 0}
         made = gymnasium.make(id, obs_type="grayscale", disable_env_checker=True, **raw, **kwargs)
         self._game: Any = made.unwrapped
         self._noop_max, self._frame_skip = noop_max, frame_skip
@@ -80,9 +81,9 @@ class Atari(gymnasium.Env):
         return np.stack(self._stack), {"frames": self._count}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        if not 0 <= action < self.action_space.n:  # the emulator would count from the end
-            raise ValueError(f"action must be one of 0 to {self.action_space.n - 1}; got {action}")
-        total, ended = 0.0, False
+        if not self.action_space.contains(action):  # the emulator would count from the end
+            raise ValueError(f"action must be of {self.action_space}; got {action}")
+        self._count, total, ended = 0, 0.0, False
         for _ in range(self._frame_skip):
             reward, ended = self._frame(int(action))
             total += reward

@@ -134,6 +134,11 @@ class HostVectorEnv:
             self._state["episode_index"] += rows
             self._announce()
 
+    @property
+    def frames(self) -> int:
+        """Frames that emulators made since the first reset, those at episodes' starts included; 0 where none count."""
+        return int(self._board.frames.sum())
+
     def state(self) -> dict[str, Tensor]:
         """By reference: episode_seed and episode_index (N,) int64, of the episodes that are being played."""
         return dict(self._state)

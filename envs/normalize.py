@@ -85,8 +85,8 @@ class Normalized:
     """A vector environment that is seen normalized, by one estimator for all N environments.
 
     Each step's observations, and the first ones, enter the statistics once before they are normalized by them; final
-    observations are normalized alike. The discounted return begins at 0 in each episode. Filler rows do not enter. What is reported of episodes,
-    `episode_return`, is of the environment's own rewards.
+    observations are normalized alike. The discounted return begins at 0 in each episode. Filler rows enter nothing.
+    What is reported of episodes, `episode_return`, is of the environment's own rewards.
 
     Args:
         env: the environments.

@@ -331,6 +331,7 @@ class Board(NamedTuple):
     episode_return: np.ndarray  # (N,) float32: of the episode of this step, this step included; summed in float64
     episode_length: np.ndarray  # (N,) int32: likewise
     playing: np.ndarray  # (N,) uint8: 1 while its environment is in a call
+    frames: np.ndarray  # (N,) int64: of an emulator, since the beginning, as `info["frames"]` of each call tells
     alive: np.ndarray  # (N,) uint8: 1 where an agent sees the observation; of worlds alone
     begun: np.ndarray  # (N,) uint8: 1 where the step ended a world's episode and began its next; of worlds alone
 
@@ -344,7 +345,8 @@ def board(num_envs: int, observation_size: int, actions: int, discrete: bool, me
     fields = (
         ((actions,), "int32" if discrete else "float32"), ((), "int64"),
         ((observation_size,), "float32"), ((observation_size,), "float32"), ((), "float32"),
-        ((), "uint8"), ((), "uint8"), ((), "float32"), ((), "int32"), ((), "uint8"), ((), "uint8"), ((), "uint8"),
+        ((), "uint8"), ((), "uint8"), ((), "float32"), ((), "int32"), ((), "uint8"), ((), "int64"),
+        ((), "uint8"), ((), "uint8"),
     )  # fmt: skip
     arrays, place = [], 0
     for shape, dtype in fields:
@@ -383,6 +385,7 @@ class Player:
         self._decode = decoder(environments[0].action_space)
         self._totals = [0.0] * len(environments)
         self._lengths = np.zeros(len(environments), np.int32)
+        self._board.frames[:] = 0
 
     def reset(self) -> None:
         """Begins an episode in every environment, of the board's seeds; writes the observations. Raises PlayError."""
@@ -395,12 +398,13 @@ class Player:
         try:
             for i, environment in enumerate(self._environments):
                 board.playing[i], playing = 1, i
-                observation, reward, terminated, truncated, _ = environment.step(actions[i])
+                observation, reward, terminated, truncated, info = environment.step(actions[i])
                 write(observation, board.observation[i])
                 reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
                 board.reward[i], board.terminated[i], board.truncated[i] = reward, terminated, truncated
                 totals[i] += reward
                 board.episode_return[i] = totals[i]
+                board.frames[i] += info.get("frames", 0)
                 board.playing[i] = 0
                 if terminated or truncated:
                     ended.append(i)
@@ -421,8 +425,9 @@ class Player:
         try:
             for i in which:
                 board.playing[i] = 1
-                observation, _ = self._environments[i].reset(seed=int(board.seed[i]))
+                observation, info = self._environments[i].reset(seed=int(board.seed[i]))
                 self._write(observation, board.observation[i])
+                board.frames[i] += info.get("frames", 0)
                 self._totals[i], self._lengths[i] = 0.0, 0
                 board.playing[i] = 0
         except Exception as error:  # likewise
@@ -454,6 +459,7 @@ class WorldPlayer:
         self._decode = decoder(worlds[0].action_space(self._agents[0]))
         self._totals = [0.0] * len(self._board.reward)
         self._ages = [0] * len(worlds)
+        self._board.frames[:] = 0
 
     def reset(self) -> None:
         """Begins an episode in every world, of the board's seeds; writes the observations. Raises PlayError."""
@@ -470,7 +476,7 @@ class WorldPlayer:
         for number in range(len(self._worlds)):
             self._call(number, "step", self._advance)
         board.final_observation[:] = board.observation
-        for number, world in enumerate(self._worlds):
+        for number in range(len(self._worlds)):
             rows = self._rows(number)
             if not board.alive[rows].any():
                 board.begun[rows] = 1

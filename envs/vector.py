@@ -90,7 +90,7 @@ class NativeVectorEnv:
         bounds: of continuous actions, lowest and highest, (A,) float32 each; None for discrete ones.
     """
 
-    alive = None
+    alive: Tensor | None = None
 
     def __init__(self, spec: EnvSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
         if num_envs < 1:

@@ -25,12 +25,14 @@ class Training:
 
     Attributes:
         path: what runs the network, in words, with the reason where it is not the fast path.
+        played: the environments as they are, before rewards are clipped or anything is normalized.
     """
 
     ppo: PPO
     policy: ActorCritic
     flat: FlatParameters
     path: str
+    played: VectorEnv
 
 
 def assemble(config: Config, spec: EnvSpec, device: torch.device, clock: Clock) -> Training:
@@ -40,7 +42,7 @@ def assemble(config: Config, spec: EnvSpec, device: torch.device, clock: Clock) 
     env = _seen(config, made)
     path, why = _path(config, policy, flat, env)
     ppo = PPO(config.ppo, env, path, _optimizer(config.ppo, policy, flat), config.seed, clock)
-    return Training(ppo, policy, flat, f"{path.name} path{why}{_stepped(made)}")
+    return Training(ppo, policy, flat, f"{path.name} path{why}{_stepped(made)}", made)
 
 
 def _seen(config: Config, env: VectorEnv) -> VectorEnv:

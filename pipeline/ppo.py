@@ -26,12 +26,13 @@ from kernels.advantage_shift import advantage_shift
 from kernels.errors import UserError
 from kernels.gae import gae
 from kernels.ppo_loss import METRICS
+from kernels.shuffle import shuffle
 from kernels.summary import NUMBERS, SUMS, partitions, summary
 from pipeline.config import PPOConfig
 from pipeline.optimizer import Adam
 from pipeline.profile import Clock
 from pipeline.rollout import Rollout
-from pipeline.samples import AllRows, LivingRows
+from pipeline.samples import all_rows, living_rows
 
 
 class Path(Protocol):
@@ -88,11 +89,13 @@ class PPO:
         self.learning_rate = _linear if config.anneal_lr else _constant
         self.shift = advantage_shift if config.norm_adv else _as_it_is
 
+        self.rows = all_rows if env.alive is None else living_rows
+
         device = env.device
-        self.samples = (AllRows if env.alive is None else LivingRows)(config, run_seed, device)
         minibatches = config.update_epochs * config.num_minibatches
         self.rollout = Rollout(env.spec, config.num_steps, config.num_envs, device)
         self._iteration = torch.zeros(1, dtype=torch.int32, device=device)
+        self._order = torch.empty(config.num_minibatches, config.minibatch_size, dtype=torch.int32, device=device)
         self._shifts = torch.empty(config.num_minibatches, 2, device=device)
         self._metrics = torch.empty(minibatches, len(METRICS), device=device)
         self._metrics_after = torch.empty(len(METRICS), device=device)
@@ -101,7 +104,8 @@ class PPO:
         env.reset(self.rollout.observations[-1])
         self._collect = path.playing(self.collect)
         self._advantages = path.prepared(self.advantages)
-        self._update = self.samples.prepared(self.update, path.prepared)
+        # Where rows are left out, the number of minibatches differs from one iteration to the next.
+        self._update = path.prepared(self.update) if env.alive is None else self.update
         clock.begin()
 
     @property
@@ -157,7 +161,8 @@ class PPO:
         """Passes over the rollout in shuffled minibatches, one optimizer step each."""
         rollout, number = self.rollout, 0
         for epoch in range(self.config.update_epochs):
-            order = self.samples.epoch(rollout, self._iteration, epoch)
+            shuffle(self._order.view(-1), self._iteration, epoch, self.run_seed)
+            order = self.rows(rollout, self._order)
             shifts = self._shifts[: len(order)]
             self.shift(rollout.advantages.view(-1), order, shifts)
             for index, shift in zip(order, shifts, strict=True):

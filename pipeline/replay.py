@@ -51,6 +51,11 @@ def run(config: Config) -> None:
     loaded = checkpoint.load(Path(config.checkpoint))
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     checkpoint.expect_environment(loaded.manifest, spec)
+    if spec.rows > 1:
+        raise UserError(
+            f"replay: wanted an environment of one agent; {config.env.title} has {spec.rows}. Play its episodes by "
+            "pipeline.evaluate"
+        )
     run_seed = int(loaded.manifest["config"]["seed"])
     policy, flat = evaluation.initial_policy(loaded.manifest, spec, device)
     flat.parameters.copy_(loaded.tensors["parameters"])

@@ -21,7 +21,7 @@ from pipeline import files
 from pipeline.config import Config
 
 _SECONDS = 0.2  # for which steps are timed, at least
-_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red"}
+_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red", "not applicable": "dim"}
 
 
 def run(config: Config) -> None:
@@ -40,7 +40,8 @@ def run(config: Config) -> None:
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     title = config.env.title
-    plan = Plan(spec, config.validate.num_envs, config.validate.steps, config.seed)
+    num_envs = -(-config.validate.num_envs // spec.rows) * spec.rows  # whole worlds, where agents are rows
+    plan = Plan(spec, num_envs, config.validate.steps, config.seed)
 
     def factory(spec: envs.EnvSpec, num_envs: int, run_seed: int) -> envs.VectorEnv:
         return envs.make(spec, num_envs, run_seed, device)
@@ -111,7 +112,7 @@ def complaint(title: str, refused: list[Check]) -> str:
 def describe(check: Check) -> str:
     """The evidence as a sentence: of a fault its place, what was wanted and what came; else what was looked at."""
     evidence = check.evidence or {}
-    if check.verdict == "pass":
+    if check.verdict in ("pass", "not applicable"):
         return ", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in evidence.items())
     where = [f"{name} {evidence[name]}" for name in ("environment", "step") if evidence.get(name) is not None]
     place = ", ".join([*where, str(evidence.get("element"))])
@@ -125,9 +126,9 @@ def table(title: str, checks: list[Check]) -> Group:
     for check in checks:
         counts[check.verdict] += 1
         style = _STYLES[check.verdict]
-        evidence = Text(describe(check), style="" if check.verdict != "pass" else "dim")
+        evidence = Text(describe(check), style="" if check.verdict in ("warning", "fail") else "dim")
         result.add_row(Text(check.name), Text(check.verdict, style), evidence)
-    words = {"pass": "passed", "warning": "warned", "fail": "failed"}
+    words = {"pass": "passed", "warning": "warned", "fail": "failed", "not applicable": "not applicable"}
     parts = [f"[{_STYLES[each]}]{count} {words[each]}[/]" for each, count in counts.items() if count]
     return Group(result, Text.from_markup(", ".join(parts)))
 
