@@ -45,7 +45,8 @@ def _native() -> dict[str, ModuleType]:
 
 
 _NATIVE = _native()
-ADAPTERS = ("gymnasium", "envpool")  # names of other people's environments, which are chosen by their own keys
+# Names of other people's environments, which are chosen by their own keys.
+ADAPTERS = ("gymnasium", "atari", "envpool", "pettingzoo")
 
 
 def names() -> list[str]:
@@ -62,7 +63,7 @@ def spec(
         name: a native environment, or an adapter.
         max_episode_steps: its time limit, steps, at least 1; None: its own.
         parameters: of a native one: the ranges that its episodes draw from (envs/parameters.py, `with_ranges`).
-        host: which of the adapter's it is (envs/gymnasium_adapter.py and envs/envpool_adapter.py, `spec`).
+        host: which of the adapter's it is (envs/gymnasium_adapter.py and envs/envpool_adapter.py).
 
     Raises UserError for an unknown name, a limit below 1, or ranges that are none.
     """
@@ -70,6 +71,11 @@ def spec(
         from envs import gymnasium_adapter  # an extra, and slow to import
 
         return gymnasium_adapter.spec(max_episode_steps=max_episode_steps, **host)
+    if name in ("atari", "pettingzoo"):
+        from envs import gymnasium_adapter
+
+        kind = gymnasium_adapter.atari if name == "atari" else gymnasium_adapter.world
+        return kind(max_episode_steps=max_episode_steps, **host)
     if name == "envpool":
         from envs import envpool_adapter
 
@@ -109,8 +115,10 @@ def make(spec: EnvSpec, num_envs: int, run_seed: int, device: torch.device) -> V
     """`num_envs` environments of one kind on one device; their training episodes follow from `run_seed`."""
     if spec.resumable:
         return NativeVectorEnv(spec, num_envs, run_seed, device)
-    from envs.gymnasium_adapter import HostSpec
-    from envs.host import HostVectorEnv
+    from envs.gymnasium_adapter import HostSpec, WorldSpec
+    from envs.host import HostVectorEnv, Worlds
 
     assert isinstance(spec, HostSpec)
+    if isinstance(spec, WorldSpec):
+        return Worlds(spec, num_envs, run_seed, device)
     return HostVectorEnv(spec, num_envs, run_seed, device)

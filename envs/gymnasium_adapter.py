@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.player import make, parts, spaces
+from envs.player import make, make_world, parts, spaces
 from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from kernels.errors import UserError
 
@@ -138,6 +138,89 @@ def described(
         "layout": tuple(part.record() for part in layout),
         "action_space": _recorded(action),
     }
+
+
+def atari(
+    id: str,
+    max_episode_steps: int | None,
+    noop_max: int,
+    frame_skip: int,
+    sticky: float,
+    kwargs: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    timeout_s: float = 60.0,
+) -> GymnasiumSpec:
+    """The specification of an Atari game behind the wrapper of envs/atari.py, whose arguments these are.
+
+    Raises:
+        UserError: as `spec`.
+    """
+    arguments = {**(kwargs or {}), "id": id, "noop_max": noop_max, "frame_skip": frame_skip, "sticky": sticky}
+    made = spec("envs.atari:Atari", arguments, max_episode_steps, workers, timeout_s)
+    name, _, version = id.removeprefix("ALE/").partition("-v")
+    versions = {**made.versions, "ale-py": metadata.version("ale-py")}
+    source = hashlib.sha256(Path(__file__).with_name("atari.py").read_bytes()).hexdigest()
+    return dataclasses.replace(made, name=name, version=int(version), versions=versions, source_sha256=source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSpec(GymnasiumSpec):
+    """A parallel environment of PettingZoo's: a world of k agents, each of which is a row.
+
+    Attributes:
+        agent_names: in the order of their rows.
+    """
+
+    agent_names: tuple[str, ...]
+
+    @property
+    def fillers(self) -> bool:
+        return True
+
+
+def world(
+    id: str,
+    max_episode_steps: int | None,
+    kwargs: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    timeout_s: float = 60.0,
+) -> WorldSpec:
+    """The specification of a parallel environment of PettingZoo's.
+
+    Args:
+        id: a module with a function `parallel_env`, or `module:function`.
+        kwargs: what the function takes.
+        max_episode_steps: time limit of a world's episode.
+        workers, timeout_s: as of `GymnasiumSpec`.
+
+    Raises:
+        UserError: there is no such environment, it cannot be made, its agents' spaces differ or are not supported, or
+            there is no time limit.
+    """
+    kwargs = dict(kwargs or {})
+    environment = make_world(id, kwargs)
+    agents = tuple(environment.possible_agents)
+    spaces_of = {agent: (environment.observation_space(agent), environment.action_space(agent)) for agent in agents}
+    for agent, found in spaces_of.items():
+        if found != spaces_of[agents[0]]:
+            raise UserError(
+                f"env.id: wanted agents of equal spaces, since one policy plays them all; {agent} of {id} has "
+                f"{found[0]} and {found[1]}, {agents[0]} has {spaces_of[agents[0]][0]} and {spaces_of[agents[0]][1]}. "
+                "Pad them, by a wrapper such as SuperSuit's"
+            )
+    kind = type(environment.unwrapped)
+    made = WorldSpec(
+        **described(id, *spaces_of[agents[0]], max_episode_steps),
+        kwargs=kwargs,
+        versions={**_versions(kind), "pettingzoo": metadata.version("pettingzoo")},
+        source_sha256=_source_sha256(kind),
+        workers=workers,
+        timeout_s=timeout_s,
+        agents=len(agents),
+        agent_names=agents,
+    )
+    environment.close()
+    return made
 
 
 def _action(id: str, space: Any, otherwise: str) -> Discrete | MultiDiscrete | Box:

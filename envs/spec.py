@@ -91,6 +91,11 @@ class EnvSpec:
         """Whether every episode begins from a seed of its own; else only the first one of each environment does."""
         return True
 
+    @property
+    def fillers(self) -> bool:
+        """Whether a row whose agent is gone has nothing to say until its world begins anew."""
+        return False
+
     def fields(self) -> dict[str, Any]:
         """All fields as JSON values: infinite bounds as the strings "inf" and "-inf", the header by its file name."""
         action = {"kind": type(self.action).__name__.lower(), **dataclasses.asdict(self.action)}

@@ -22,7 +22,7 @@ class StepOutput(NamedTuple):
     truncated: Tensor  # (N,) uint8, 0 or 1; both may be 1 on one step
     final_observation: Tensor  # (N, D) float32: what this step led to, before any reset
     episode_return: Tensor  # (N,) float32: of the episode of this step, this step included
-    episode_length: Tensor  # (N,) int32: likewise
+    episode_length: Tensor  # (N,) int32: likewise; 0 in a filler row (see VectorEnv)
 
 
 class VectorEnv(Protocol):
@@ -30,7 +30,16 @@ class VectorEnv(Protocol):
 
     `state()` holds at least `episode_seed` and `episode_index`, both (N,) int64, of the episodes that are being played.
     Training episodes are numbered 0, 1, 2, ... in each environment; `kernels.episode_seeds` gives their seeds.
+
+    Where agents leave their world before its end (`spec.fillers`), the row of one that is gone is a filler until its
+    world begins anew: of a step without an agent the output is all 0, and so is `episode_length`, which is 1 or more on
+    every other step.
+
+    Attributes:
+        alive: (N,) uint8, on the CPU, by reference: 1 where somebody sees the row's observation; None: in all rows.
     """
+
+    alive: Tensor | None
 
     @property
     def spec(self) -> EnvSpec: ...
@@ -86,6 +95,8 @@ class NativeVectorEnv:
     Attributes:
         bounds: of continuous actions, lowest and highest, (A,) float32 each; None for discrete ones.
     """
+
+    alive: Tensor | None = None
 
     def __init__(self, spec: EnvSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
         if num_envs < 1:

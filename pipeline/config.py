@@ -226,6 +226,16 @@ class EnvConfig(_Section):
         """Keys that change no result."""
         return ()
 
+    @property
+    def reward_limit(self) -> float | None:
+        """The size that rewards are clipped to in training; None: as they are."""
+        return None
+
+    @property
+    def frames_a_step(self) -> int | None:
+        """Frames that an emulator makes a step, at most; None where there is none."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class NativeConfig(EnvConfig):
@@ -281,6 +291,32 @@ class EnvPoolConfig(HostConfig):
     @property
     def indecisive(self) -> tuple[str, ...]:
         return ("threads",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtariConfig(GymnasiumConfig):
+    id: str = _text("an id of ale-py's, such as ALE/Pong-v5")
+    noop_max: int = _whole(0, below=1000)
+    frame_skip: int = _whole(1, below=1000)
+    sticky: float = _fraction()
+    clip_reward: bool = _flag()
+
+    @property
+    def host(self) -> dict[str, Any]:
+        return {**super().host, **{key: getattr(self, key) for key in ("noop_max", "frame_skip", "sticky")}}
+
+    @property
+    def reward_limit(self) -> float | None:
+        return 1.0 if self.clip_reward else None
+
+    @property
+    def frames_a_step(self) -> int | None:
+        return self.frame_skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig(GymnasiumConfig):
+    id: str = _text("a module with a function parallel_env, or module:function")
 
 
 @dataclass(frozen=True)
@@ -433,7 +469,12 @@ SECTIONS: dict[str, Any] = {
 
 
 # Environments of others have keys beside those of `EnvConfig`.
-HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig, "envpool": EnvPoolConfig}
+HOSTS: dict[str, Any] = {
+    "gymnasium": GymnasiumConfig,
+    "atari": AtariConfig,
+    "envpool": EnvPoolConfig,
+    "pettingzoo": WorldConfig,
+}
 
 
 def _kind(section: str, content: object) -> Any:

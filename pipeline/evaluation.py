@@ -30,7 +30,9 @@ from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, s
 
 @dataclass(frozen=True)
 class Episodes:
-    """E episodes, in the order of their seeds."""
+    """E episodes, in the order of their seeds; of a world of agents: the mean of their returns, the longest stay, and
+    whether all of them died.
+    """
 
     returns: Tensor  # (E,) float32, of the environment's own rewards, the mean over a world's agents
     lengths: Tensor  # (E,) int32
@@ -77,8 +79,9 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
             f"evaluate: the return of episode {wrong // spec.agents} must be finite; got {returns[wrong].item()}"
         )
     # A sum of few float32 in float64 is exact: in whatever order, and of one agent its own return.
-    together = returns.double().view(-1, spec.agents).mean(1).float()
-    return Episodes(together.cpu(), lengths[:: spec.agents].cpu(), terminated[:: spec.agents].cpu(), drawn)
+    worlds = (-1, spec.agents)
+    together = returns.double().view(worlds).mean(1).float()
+    return Episodes(together.cpu(), lengths.view(worlds).amax(1).cpu(), terminated.view(worlds).amin(1).cpu(), drawn)
 
 
 def initial_policy(manifest: Mapping[str, Any], spec: EnvSpec, device: torch.device) -> tuple[Policy, FlatParameters]:

@@ -57,6 +57,11 @@ def run(config: Config) -> None:
     loaded = checkpoint.load(Path(config.checkpoint))
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     checkpoint.expect_environment(loaded.manifest, spec, config.evaluate.transfer)
+    if spec.fillers:
+        raise UserError(
+            f"replay: wanted an environment whose agents end together; {config.env.title} has {spec.agents} that do "
+            "not. Play its episodes by pipeline.evaluate"
+        )
     expect_seeded(config, spec)
     run_seed = int(loaded.manifest["config"]["seed"])
     policy, flat = evaluation.initial_policy(loaded.manifest, spec, device)
@@ -123,8 +128,8 @@ def episode_list(config: Config, run_seed: int, tensors: Mapping[str, Tensor], a
 def play(policy: Policy, spec: EnvSpec, listed: Tensor, row: int, deterministic: bool) -> Iterator[Step]:
     """Steps of episode `row` of a list, alone in its environment; of a world's agents all, by the same policy.
 
-    The policy sees it in that place of a batch as long as the list, as `evaluation.play` does: a row's bits depend on its
-    place and the batch's size, and on nothing in the other rows.
+    The policy sees it in that place of a batch as long as the list, as `evaluation.play` does: a row's bits depend on
+    its place and the batch's size, and on nothing in the other rows.
 
     Args:
         listed: (E,) int64 seeds, on the device to play on.

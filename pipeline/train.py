@@ -80,6 +80,9 @@ def run(config: Config) -> None:
                 "path": ppo.path.name,
                 "parent": None,
             }
+            frames = getattr(training.played, "frames", 0)
+            if frames:
+                manifest["frames"] = frames
             seconds = clock.seconds()
             profile = {**seconds, "steps_per_second": ppo.steps / seconds["wall"]}
             files.refuse_existing(
@@ -100,7 +103,8 @@ def run(config: Config) -> None:
         Console(stderr=True).print(line, highlight=False, soft_wrap=True)
         raise SystemExit(130) from None
     provenance.write(f"train-{spec.name}-seed-{config.seed}", facts)
-    Console().print(f"train: wrote {out}", highlight=False, soft_wrap=True)
+    counted = f", {ppo.steps:,} steps and {frames:,} frames" if frames else ""
+    Console().print(f"train: wrote {out}{counted}", highlight=False, soft_wrap=True)
 
 
 def partial_name(identity: Mapping[str, str]) -> str:
@@ -129,7 +133,8 @@ def _announce(config: Config, ppo: PPO, path: str) -> None:
     steps, wanted = ppo.iterations * config.ppo.batch_size, config.ppo.total_steps
     rounding = f" (whole iterations of {wanted:,})" if steps != wanted else ""
     start = f", going on from step {ppo.steps:,}" if ppo.iteration else ""
-    text = f"train: {config.env.title}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
+    frames = f" (up to {steps * config.env.frames_a_step:,} frames)" if config.env.frames_a_step else ""
+    text = f"train: {config.env.title}, seed {config.seed}, {path}, {steps:,} steps{rounding}{frames}{start}"
     if not ppo.env.spec.resumable:
         text += ". Stopped, it begins again: the state of such environments cannot be saved"
     Console().print(text, highlight=False, soft_wrap=True)

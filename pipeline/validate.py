@@ -40,7 +40,8 @@ def run(config: Config) -> None:
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     title = config.env.title
-    plan = Plan(spec, config.validate.num_envs, config.validate.steps, config.seed)
+    num_envs = -(-config.validate.num_envs // spec.agents) * spec.agents  # whole worlds, where agents are rows
+    plan = Plan(spec, num_envs, config.validate.steps, config.seed)
 
     def factory(spec: envs.EnvSpec, num_envs: int, run_seed: int) -> envs.VectorEnv:
         return envs.make(spec, num_envs, run_seed, device)

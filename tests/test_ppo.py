@@ -377,8 +377,8 @@ PLANTED: dict[str, Fault] = {
     "3 from V(s_t)": (("fused", _FINAL, "rollout.observations[:-1].flatten(0, 1)"),),
     "4 truncation wins over death": (("general", _CUT, "(rollout.truncated > 0)"), _LIMIT_WINS),
     "18 normalized over the whole batch": (
-        ("ppo", "self._order, self._shifts)\n", "self._order.view(1, -1), self._shifts[:1])\n"),
-        ("ppo", "zip(self._order, self._shifts,", "zip(self._order, [self._shifts[0]] * len(self._order),"),
+        ("ppo", "order, shifts)\n", "order.view(1, -1), shifts[:1])\n"),
+        ("ppo", "zip(order, shifts,", "zip(order, [shifts[0]] * len(order),"),
     ),
     "18 never normalized": (("ppo", "advantage_shift if config.norm_adv else _as_it_is", "_as_it_is"),),
     "20 value factor twice": (("general", "vf_coef=config.vf_coef,", "vf_coef=0.5 * config.vf_coef,"),),
