@@ -215,7 +215,7 @@ def stepper(spec: HostSpec, num_envs: int) -> Stepper:
     if isinstance(spec, EnvPoolSpec):
         return Pool(spec, player.board(*_shape(spec, num_envs)))
     assert isinstance(spec, GymnasiumSpec)
-    workers = faster(spec, num_envs // spec.agents) if spec.workers is None else min(spec.workers, num_envs)
+    workers = faster(spec, num_envs) if spec.workers is None else min(spec.workers, num_envs // spec.agents)
     return _stepper(spec, num_envs, workers)
 
 

@@ -91,7 +91,8 @@ class General(StepByStep):
     @torch.no_grad()
     def look_back(self, rollout: Rollout, index: Tensor, shift: Tensor, metrics: Tensor) -> None:
         observation = rollout.seen.index_select(0, index)
-        self._loss(rollout, index, shift, self.network.distribution(observation), self._grad_value, metrics)
+        value = self._grad_value[: len(index)]  # of no consequence: the metrics are the policy's
+        self._loss(rollout, index, shift, self.network.distribution(observation), value, metrics)
 
     def _loss(
         self, rollout: Rollout, index: Tensor, shift: Tensor, parameters: Tensor, value: Tensor, metrics: Tensor

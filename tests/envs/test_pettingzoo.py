@@ -273,7 +273,7 @@ def test_train_evaluate_and_what_they_say(tmp_path: Path) -> None:
     made = config(tmp_path / "run")
     train.run(made)
     loaded = checkpoint.load(tmp_path / "run")
-    assert loaded.manifest["env_spec"]["agents"] == ["ann", "bob", "cy"]
+    assert loaded.manifest["env_spec"]["agent_names"] == ["ann", "bob", "cy"]
     seeds.prove_training(1, loaded.manifest["seeds"], loaded.tensors)
     spec = crowd()
     chosen = seeds.evaluation_seeds("held_out", 4)
