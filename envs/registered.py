@@ -1,5 +1,7 @@
 """The native environments in Gymnasium's registry: importing this module registers each, as lockstep/CartPole-v1 is.
 
+Those of several agents in one world are left out: Gymnasium's interface is that of one.
+
 `gymnasium.make("envs.registered:lockstep/CartPole-v1")` imports it by itself.
 """
 
@@ -160,12 +162,12 @@ class NativeVector(gymnasium.vector.VectorEnv):
         return tuple(envs.render(self._spec, state) for state in self._played.states)
 
 
-for _name in envs.names():
-    _spec = envs.spec(_name)
-    gymnasium.register(
-        identifier(_spec),
-        entry_point=f"{__name__}:Native",
-        vector_entry_point=f"{__name__}:NativeVector",
-        max_episode_steps=_spec.max_episode_steps,
-        kwargs={"name": _name},
-    )
+for _spec in map(envs.spec, envs.names()):
+    if _spec.agents == 1:
+        gymnasium.register(
+            identifier(_spec),
+            entry_point=f"{__name__}:Native",
+            vector_entry_point=f"{__name__}:NativeVector",
+            max_episode_steps=_spec.max_episode_steps,
+            kwargs={"name": _spec.name},
+        )

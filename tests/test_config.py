@@ -329,6 +329,8 @@ def test_the_hash_changes_with_every_key_that_training_reads(base: config.Config
         holder[name] = other[old]
     elif isinstance(old, list):
         holder[name] = [*old, 8]
+    elif isinstance(old, dict):
+        holder[name] = {"gravity": {"train": [9, 10], "held_out": [11, 12]}}
     else:
         holder[name] = old * 2 if isinstance(old, int) else math.nextafter(old, 2)
     assert config.sha256(config.parse(content)) != config.sha256(base)

@@ -168,10 +168,10 @@ def test_a_training_that_is_stopped_ends_the_same(
     monkeypatch.setattr(train, "PARTIAL_SECONDS", -1.0)
     iterate = ppo.PPO.iterate
 
-    def stop(self: ppo.PPO) -> dict[str, float]:
+    def stop(self: ppo.PPO, **options: bool) -> dict[str, float]:
         if self.iteration == 3:
             raise KeyboardInterrupt
-        return iterate(self)
+        return iterate(self, **options)
 
     monkeypatch.setattr(ppo.PPO, "iterate", stop)
     with pytest.raises(SystemExit):
