@@ -36,7 +36,5 @@ def render(state: np.ndarray) -> np.ndarray:
     for at in range(end):
         left, y = (picture.width - end * _CELL) // 2 + at * _CELL, 4 * _CELL
         shade = "#b9c9d6" if at < _SYMBOLS else "#c5d3ad" if at >= speak else "#e4dfd2"
-        draw.rounded_rectangle(
-            (left + 3, y, left + _CELL - 4, y + _CELL // 3), 4, "#3b3b38" if at == time else shade
-        )
+        draw.rounded_rectangle((left + 3, y, left + _CELL - 4, y + _CELL // 3), 4, "#3b3b38" if at == time else shade)
     return np.asarray(picture)

@@ -86,7 +86,9 @@ def load(folder: Path) -> Checkpoint:
     _expect(
         f"the parameters in {path} to have SHA-256", manifest["params_sha256"], parameters_sha256(tensors["parameters"])
     )
-    seeds.prove_training(int(manifest["config"]["seed"]), manifest["seeds"], tensors, manifest["env_spec"].get("agents", 1))
+    seeds.prove_training(
+        int(manifest["config"]["seed"]), manifest["seeds"], tensors, manifest["env_spec"].get("agents", 1)
+    )
     # Last, since it only says that something changed; what can be told apart was told above.
     others = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
     _expect(

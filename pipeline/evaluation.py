@@ -70,7 +70,9 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     assert not running.any(), "an episode outlived its time limit"
     if not returns.isfinite().all():
         wrong = int((~returns.isfinite()).nonzero()[0])
-        raise UserError(f"evaluate: the return of episode {wrong // spec.agents} must be finite; got {returns[wrong].item()}")
+        raise UserError(
+            f"evaluate: the return of episode {wrong // spec.agents} must be finite; got {returns[wrong].item()}"
+        )
     # A sum of few float32 in float64 is exact: in whatever order, and of one agent its own return.
     together = returns.double().view(-1, spec.agents).mean(1).float()
     return Episodes(together.cpu(), lengths[:: spec.agents].cpu(), terminated[:: spec.agents].cpu())

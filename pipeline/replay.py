@@ -67,9 +67,7 @@ def run(config: Config) -> None:
     Console().print(text, highlight=False, soft_wrap=True)
 
 
-def episode_list(
-    config: Config, run_seed: int, tensors: Mapping[str, Tensor], agents: int = 1
-) -> tuple[Tensor, int]:
+def episode_list(config: Config, run_seed: int, tensors: Mapping[str, Tensor], agents: int = 1) -> tuple[Tensor, int]:
     """The seeds of the list that the episode stands in, (E,) int64, and its place there.
 
     Args:

@@ -40,9 +40,7 @@ def closed_form(run_seed: int, episode_index: Tensor) -> dict[str, Any]:
     return {"run_seed": run_seed, "split": "train", "environments": len(episode_index), "episodes": started}
 
 
-def prove_training(
-    run_seed: int, seeds: Mapping[str, Any], tensors: Mapping[str, Tensor], agents: int = 1
-) -> None:
+def prove_training(run_seed: int, seeds: Mapping[str, Any], tensors: Mapping[str, Tensor], agents: int = 1) -> None:
     """Proves that a checkpoint's training episodes are those of its run seed, all of split train.
 
     Training seeds have the top bits 00 and the evaluation's have others, so that they cannot meet. What is left to

@@ -31,9 +31,7 @@ def check_alone(plays: Plays) -> Check:
         out = StepOutput(*(values[:length, world] for values in among.out))
         first = difference("observation", alone.first[None], among.first[None, world], 0, "{}, as alone")
         found = [first, *output_differences(alone.out, out, "{}, as alone", within[:length, world])]
-        faults += [
-            fault._replace(environment=i + (fault.environment or 0)) for fault in found if fault is not None
-        ]
+        faults += [fault._replace(environment=i + (fault.environment or 0)) for fault in found if fault is not None]
     if not any(faults):
         others = torch.ones(1, plan.num_envs, dtype=torch.bool)
         others[0, :agents] = False
@@ -51,7 +49,9 @@ def check_order(plays: Plays) -> Check:
     plan, steps = plays.plan, min(_STEPS, plays.plan.steps)
     actions, usual = plays.actions[:steps], cut(plays.usual, steps)
     within, text = first_episode(usual.ended), "{}, as in the usual order"
-    turn = torch.arange(plan.num_envs).view(-1, plan.spec.agents).flip(0).flatten()  # world by world, which undoes itself
+    turn = (
+        torch.arange(plan.num_envs).view(-1, plan.spec.agents).flip(0).flatten()
+    )  # world by world, which undoes itself
     turned = plays.play(actions[:, turn], seeds=usual.episode_seed[0, turn])
     out = StepOutput(*(values[:, turn] for values in turned.out))
     faults = [difference("observation", usual.first[None], turned.first[turn][None], 0, text)]

@@ -77,7 +77,9 @@ class Squared:
         return [f(0.1) * f(before - self.nearest())], False
 
     def state(self) -> list[list[float]]:
-        return [[*self.place, *(along if target else 10 for along, target in zip(self.along, self.targets, strict=True))]]
+        return [
+            [*self.place, *(along if target else 10 for along, target in zip(self.along, self.targets, strict=True))]
+        ]
 
     def observe(self) -> list[list[float]]:
         seen = [(self.place[0] - 5) / 5, (self.place[1] - 5) / 5]

@@ -94,5 +94,12 @@ def test_a_mistake_in_the_reset_is_found(name: str, monkeypatch: pytest.MonkeyPa
 
 def test_no_environment_is_left_out() -> None:
     assert list(STEP) == list(START) == list(test_gymnasium.CASES)
-    elsewhere = {"breakout", "cartpole_masked", "gridmaze", "memory", "snake", "squared"}  # test_breakout.py, test_grids.py
+    elsewhere = {
+        "breakout",
+        "cartpole_masked",
+        "gridmaze",
+        "memory",
+        "snake",
+        "squared",
+    }  # test_breakout.py, test_grids.py
     assert {*STEP, *elsewhere} == set(envs.names())

@@ -137,7 +137,9 @@ _STATES = {
     "squared": _games([_CELLS, _CELLS, *4 * [_CELLS]]),
 }
 # Fewer rows where dynamics have neither mathematics of their own nor the default form; whole worlds.
-_ROWS = {name: (4, 132) if name == "snake" else (1, 130) for name in (*_STATES, "cartpole_masked") if name != "breakout"}
+_ROWS = {
+    name: (4, 132) if name == "snake" else (1, 130) for name in (*_STATES, "cartpole_masked") if name != "breakout"
+}
 
 
 def _environment(kernel: Kernel, spec: EnvSpec) -> Case:

@@ -40,9 +40,7 @@ def _programs() -> None:
     """Builds the environments' rollouts, two at a time."""
     with ThreadPoolExecutor(2) as executor:
         specs = [envs.spec(name) for name in NAMES]
-        constants = [
-            {**fitting(spec).constants, "STATE": spec.state_size, "AGENTS": spec.agents} for spec in specs
-        ]
+        constants = [{**fitting(spec).constants, "STATE": spec.state_size, "AGENTS": spec.agents} for spec in specs]
         builds = [
             executor.submit(compiler.compile_library, kernel(spec).host_unit(spec.header, c), kernel(spec).name)
             for spec, c in zip(specs, constants, strict=True)
