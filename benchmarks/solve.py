@@ -22,7 +22,7 @@ from kernels import compiler
 from kernels.errors import UserError
 from pipeline import config as configuration
 from pipeline.assembly import assemble
-from pipeline.profile import Clock
+from pipeline.profile import clock_of
 
 SOLVED, EPISODES = 475.0, 100
 
@@ -31,7 +31,7 @@ def solve(config: configuration.Config) -> tuple[int, float, bool]:
     """Steps and seconds until it is solved, or those of the whole training; and whether it was."""
     device = torch.device("cpu")
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
-    clock = Clock(device)
+    clock = clock_of(device)
     ppo = assemble(config, spec, device, clock).ppo
     last: deque[float] = deque(maxlen=EPISODES)
     while not ppo.finished:

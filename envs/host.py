@@ -1,4 +1,7 @@
-"""Gymnasium environments as a vector environment: stepped by a loop in this process, or by worker processes."""
+"""Environments of others as a vector environment.
+
+Gymnasium's are stepped by a loop in this process, or by worker processes; EnvPool's by envs/envpool_adapter.py's pool.
+"""
 
 import contextlib
 import functools
@@ -24,7 +27,8 @@ import torch
 from torch import Tensor
 
 from envs import player
-from envs.gymnasium_adapter import GymnasiumSpec
+from envs.envpool_adapter import EnvPoolSpec, Pool
+from envs.gymnasium_adapter import GymnasiumSpec, HostSpec
 from envs.player import Board, Player, PlayError, Task
 from envs.spec import Box, MultiDiscrete
 from envs.vector import StepOutput, empty_output
@@ -39,11 +43,12 @@ START_SECONDS = 60.0  # for a process to begin and to import, beside what making
 
 
 class HostVectorEnv:
-    """N Gymnasium environments with same-step autoreset, as `envs.vector.VectorEnv` describes it.
+    """N environments of others with same-step autoreset, as `envs.vector.VectorEnv` describes it.
 
     Each episode begins by `reset(seed=s)`, s from its seed (`kernels.episode_seeds.host_seeds`), in the step that ended
-    the one before it. Gymnasium's own autoreset is not used, so no row is a filler between two episodes, and all of
-    them count as steps. How the environments are stepped changes no bit, if they share nothing with one another.
+    the one before it. Gymnasium's and EnvPool's own autoreset is not used, so no row is a filler between two episodes,
+    and all of them count as steps. How the environments are stepped changes no bit, if they share nothing with one
+    another. Where only the first episode takes a seed (see `spec.seeded_at_reset`), later ones have theirs by name.
 
     What an environment is in the midst of cannot be saved: `state` holds the episodes' seeds alone.
 
@@ -54,19 +59,19 @@ class HostVectorEnv:
         device: where observations and rewards go; the environments run on the host.
 
     Attributes:
-        workers: processes that step the environments; 0: a loop in this one.
+        workers: processes that step the environments; 0: a loop in this one; None: the threads of a pool.
 
     Raises:
         UserError: an environment cannot be made.
     """
 
-    def __init__(self, spec: GymnasiumSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
+    def __init__(self, spec: HostSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
         if num_envs < 1:
             raise UserError(f"env: num_envs must be at least 1; got {num_envs}")
         self.spec, self.num_envs, self.device = spec, num_envs, device
         self._run_seed = run_seed
-        self.workers = faster(spec, num_envs) if spec.workers is None else min(spec.workers, num_envs)
-        self._stepper = _stepper(spec, num_envs, self.workers)
+        self._stepper = stepper(spec, num_envs)
+        self.workers = self._stepper.workers
         self._board = board = self._stepper.board
         self._action = torch.from_numpy(board.action).view(num_envs, *spec.action_shape)
         written = (
@@ -137,7 +142,7 @@ class HostVectorEnv:
         return dict(self._state)
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> NoReturn:
-        """Raises ValueError: no environment of Gymnasium's can be put back to where it was."""
+        """Raises ValueError: no environment of others can be put back to where it was."""
         raise ValueError(f"load_state: the state of {self.spec.id} cannot be saved, nor loaded")
 
     def _seeds(self, episode: Tensor) -> Tensor:
@@ -158,6 +163,7 @@ class Stepper(Protocol):
     """Plays what is on the board. Each call raises UserError where an environment does not answer as it should."""
 
     board: Board
+    workers: int | None  # processes; None: threads of a pool's own
 
     def reset(self) -> None:
         """Begins episodes of the board's seeds in all environments."""
@@ -169,17 +175,28 @@ class Stepper(Protocol):
         """Ends the environments, and processes."""
 
 
+def stepper(spec: HostSpec, num_envs: int) -> Stepper:
+    """Who steps N environments of the specification."""
+    if isinstance(spec, EnvPoolSpec):
+        return Pool(spec, player.board(*_shape(spec, num_envs)))
+    assert isinstance(spec, GymnasiumSpec)
+    workers = faster(spec, num_envs) if spec.workers is None else min(spec.workers, num_envs)
+    return _stepper(spec, num_envs, workers)
+
+
 def _stepper(spec: GymnasiumSpec, num_envs: int, workers: int) -> Stepper:
     return Workers(spec, num_envs, workers) if workers else Loop(spec, num_envs)
 
 
-def _shape(spec: GymnasiumSpec, num_envs: int) -> tuple[int, int, int, bool]:
+def _shape(spec: HostSpec, num_envs: int) -> tuple[int, int, int, bool]:
     """The arguments of `player.board`."""
     return num_envs, spec.observation_size, int(np.prod(spec.action_shape)), spec.discrete
 
 
 class Loop:
     """All environments in this process, one after the other."""
+
+    workers: int | None = 0
 
     def __init__(self, spec: GymnasiumSpec, num_envs: int) -> None:
         self._spec = spec
@@ -217,6 +234,7 @@ class Workers:
 
     def __init__(self, spec: GymnasiumSpec, num_envs: int, workers: int) -> None:
         self._spec = spec
+        self.workers: int | None = workers
         shape = _shape(spec, num_envs)
         with (
             tempfile.TemporaryFile()

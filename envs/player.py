@@ -80,10 +80,10 @@ def find(id: str) -> str | Callable[..., Any]:
             classes = [
                 key for key, each in content.items() if isinstance(each, type) and issubclass(each, gymnasium.Env)
             ]
-            raise UserError(f"env.id: wanted a class of {module}; got {name!r}, {_near(name, [*classes, *_ids()])}")
+            raise UserError(f"env.id: wanted a class of {module}; got {name!r}, {near(name, [*classes, *_ids()])}")
     elif name not in gymnasium.registry:
         hint = "For a class of yours write module:Class"
-        raise UserError(f"env.id: wanted an id that Gymnasium knows; got {name!r}, {_near(name, _ids())}. {hint}")
+        raise UserError(f"env.id: wanted an id that Gymnasium knows; got {name!r}, {near(name, _ids())}. {hint}")
     return name
 
 
@@ -102,7 +102,7 @@ def _import(module: str) -> Any:
             | {path.parent.name for path in Path.cwd().glob("*/__init__.py")}
         )
         raise UserError(
-            f"env.id: wanted a module in this folder or installed; got {module!r}, {_near(module, here)}"
+            f"env.id: wanted a module in this folder or installed; got {module!r}, {near(module, here)}"
         ) from error
     except (Exception, SystemExit) as error:
         text = f"env.id: wanted the module {module} to be imported; {type(error).__name__}: {_one_line(error)}"
@@ -113,7 +113,8 @@ def _ids() -> list[str]:
     return sorted(gymnasium.registry)
 
 
-def _near(name: str, options: Sequence[str]) -> str:
+def near(name: str, options: Sequence[str]) -> str:
+    """In words which options are most like a name that is none of them."""
     lower = {option.lower(): option for option in options}
     found = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
     return f"nearest: {', '.join(lower[each] for each in found)}" if found else "and nothing is like it"
@@ -202,26 +203,33 @@ def _zeros_and_ones(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def writer(part: Part) -> Callable[[Any, np.ndarray], None]:
-    """Writes a value of the part into its elements of a flat observation. ValueError: the value is not of the space."""
+    """Writes a value of the part into its elements of a flat observation, (D,), or n values into those of (n, D).
+
+    ValueError: the value is not of the space.
+    """
     place = slice(part.first, part.first + part.size)
     what = "observation" + "".join(f"[{key!r}]" for key in part.path)
 
-    def checked(value: Any) -> np.ndarray:
-        array = np.asarray(value)
-        if array.shape != part.shape:
-            raise ValueError(f"{what} must have shape {part.shape}; got {array.shape}")
-        return array.reshape(-1)
+    def checked(value: Any, row: np.ndarray) -> np.ndarray:
+        array, many = np.asarray(value), row.shape[:-1]
+        if array.shape != many + part.shape:
+            raise ValueError(f"{what} must have shape {many + part.shape}; got {array.shape}")
+        return array.reshape(*many, -1)
 
     def write_values(value: Any, row: np.ndarray) -> None:
-        row[place] = checked(value)
+        row[..., place] = checked(value, row)
 
     def write_bytes(value: Any, row: np.ndarray) -> None:
-        np.divide(checked(value), np.float32(255.0), out=row[place], casting="same_kind")
+        np.divide(checked(value, row), np.float32(255.0), out=row[..., place], casting="same_kind")
 
     places = np.cumsum((part.first, *part.sizes[:-1])) if part.sizes else np.zeros(0, int)
 
     def write_choices(value: Any, row: np.ndarray) -> None:
-        choices = checked(value).tolist() if part.shape else [operator.index(value)]
+        if row.ndim > 1:
+            for each, one in zip(value, row, strict=True):
+                write_choices(each, one)
+            return
+        choices = checked(value, row).tolist() if part.shape else [operator.index(value)]
         row[place] = 0.0
         for choice, start, size, begin in zip(choices, part.starts, part.sizes, places, strict=True):
             if not start <= choice < start + size:
@@ -234,7 +242,7 @@ def writer(part: Part) -> Callable[[Any, np.ndarray], None]:
 
 
 def flattener(space: gymnasium.Space) -> Callable[[Any, np.ndarray], None]:
-    """Writes an observation of the space, all its parts, into a flat (D,) float32 row."""
+    """Writes an observation of the space, all its parts, into a flat (D,) float32 row; or n into (n, D)."""
     writers = [(part.path, writer(part)) for part in parts(space)]
     if len(writers) == 1 and not writers[0][0]:
         return writers[0][1]

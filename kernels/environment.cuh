@@ -22,6 +22,11 @@
 //       static void step(const Draws& draws, const ActionElement* action, float* state, float* reward,
 //                        bool& terminated);                        // (AGENTS * ACTION_WIDTH), ..., (AGENTS)
 //       static void observe(const float* state, int agent, float* observation);
+//
+// PARAMETER(name, value) is a physical parameter: its value, or where the configuration gives it a range, what the episode
+// drew. A drawn one lies in the state, behind the environment's own: such code has its state at hand under that name, and
+// LS_STATE counts the LS_PARAMETERS drawn ones too. envs/parameters.py writes LS_PARAMETERS, LS_RANGES (the lowest and the
+// highest value of each in training, then of each in held-out episodes) and DRAWN_<name> (its place among the drawn, or -1).
 #pragma once
 #include "actions.cuh"
 
@@ -29,6 +34,14 @@
 #define LS_AGENTS 1
 #endif
 constexpr int AGENTS = LS_AGENTS;
+
+#ifdef LS_PARAMETERS
+#define PARAMETER(name, value) (DRAWN_##name < 0 ? (value) : state[LS_STATE - LS_PARAMETERS + DRAWN_##name])
+#else
+#define LS_PARAMETERS 0
+#define PARAMETER(name, value) (value)
+#endif
+static_assert(AGENTS == 1 || LS_PARAMETERS == 0, "parameters are drawn for worlds of one agent");
 
 // An episode's random words at one step: nothing but its seed and the step enters them.
 struct Draws {
@@ -52,6 +65,19 @@ DEVICE float blend(bool condition, float a, float b) {
 // The nearest number within [low, high]; NaN stays NaN.
 DEVICE float bounded(float value, float low, float high) {
     return blend(value > high, high, blend(value < low, low, value));
+}
+
+// What an episode draws of its parameters: uniform in the range of its seed's split, and nowhere else by construction.
+DEVICE void draw_parameters(unsigned long long seed, float* parameters) {
+#if LS_PARAMETERS
+    const float ranges[] = {LS_RANGES};
+    const int first = seed >> 62 == SPLIT_HELD_OUT ? 2 * LS_PARAMETERS : 0;
+    for (int k = 0; k < LS_PARAMETERS; k++) {
+        const float low = ranges[first + 2 * k], high = ranges[first + 2 * k + 1];
+        const unsigned word = philox((unsigned)k, PURPOSE_PARAMETERS, 0, 0, seed).word[0];
+        parameters[k] = bounded(between(low, high, word), low, high);
+    }
+#endif
 }
 
 // The natural number below 2^23 that a float holds; of any other float some number below 2^23.
@@ -83,6 +109,7 @@ DEVICE_MEMBER void observe_world(const float* state, int agent, float* observati
 template <class E>
 DEVICE_MEMBER void begin_episode(unsigned long long seed, int n, int N, float* state, float* observation) {
     float s[AGENTS * LS_STATE];
+    draw_parameters(seed, s + LS_STATE - LS_PARAMETERS);
     E::reset(Draws{seed, 0, PURPOSE_RESET}, s);
     IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++)
         for (int k = 0; k < LS_STATE; k++) state[k * N + n + agent] = s[agent * LS_STATE + k];

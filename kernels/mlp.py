@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
+from kernels.errors import UserError
 from kernels.launcher import Constant, In, Kernel, Out, Scalar, Size
 from kernels.ppo_loss import METRICS
 
 MAX_DEPTH, MIN_WIDTH, MAX_WIDTH = 3, 8, 256  # hidden layers, and what is compiled for
 CONSTANTS = ("OBSERVATION", "HIDDEN", "RELU", "SHARED", "OFFSETS", "LOG_STD", "ACTIONS", "DISCRETE")
 _ENVIRONMENT = (*CONSTANTS, "STATE", "AGENTS")
-_TILE = 32  # rows of a rollout's tile at most, and so the agents of a world
 _SAMPLES = 256  # of a partition, as a rule
+_ROWS = 32  # of a tile of a rollout at most, and so the agents of a world
 
 
 def partitions(count: int) -> int:
@@ -32,8 +33,8 @@ def _blocks(rows: int, most: int) -> int:
 
 
 def tiles(rows: int, agents: int = 1) -> int:
-    """Into how many tiles a rollout divides its rows, whole worlds of `agents` of them (32 at most); it changes no bit."""
-    return _blocks(rows // agents, _TILE // agents)
+    """Into how many tiles a rollout divides its rows, whole worlds of `agents` of them; it changes no bit."""
+    return _blocks(rows // agents, _ROWS // agents)
 
 
 # What an action is: one choice, several, or continuous.
@@ -49,7 +50,39 @@ def _action(kind: str, leading: Sequence[str], argument: Callable[..., In] = In)
     return argument("action", dtype, (*leading, *own))
 
 
-SIZES = Kernel("mlp_sizes", [Out("sizes", "int32", (4,))], blocks=lambda size: 1, constants=CONSTANTS)
+SIZES = Kernel("mlp_sizes", [Out("sizes", "int32", (6,))], blocks=lambda size: 1, constants=CONSTANTS)
+_TILES = (32, 64, 128)  # samples of a tile on a GPU
+
+
+@functools.cache
+def _sizes(*constants: Constant) -> list[int]:
+    """What the shapes come to (mlp_sizes.cu), by the host whatever the device: launches may be being recorded."""
+    sizes = np.empty(6, np.int32)
+    SIZES.build_host(None, dict(zip(CONSTANTS, constants, strict=True)))(1, [sizes.ctypes.data])
+    return [int(size) for size in sizes]
+
+
+def _tile(constants: Mapping[str, Constant], shared_limit: int, most: int = _TILES[-1]) -> tuple[dict[str, int], int]:
+    """How many samples a block takes at a time on a GPU, at most `most`, and the bytes that they take.
+
+    Enough of them that a layer's product, 8 samples by 4 outputs a thread, keeps 128 threads at work, if they fit.
+
+    Raises:
+        UserError: not even the fewest fit.
+    """
+    _, _, _, *floats = _sizes(*(constants[name] for name in CONSTANTS))
+    hidden: Any = constants["HIDDEN"]
+    wanted = max(_TILES[0], min(most, 8 * 4 * 128 // max(hidden)))
+    bytes_of = {samples: 4 * size for samples, size in zip(_TILES, floats, strict=True) if samples <= wanted}
+    fitting = [samples for samples, size in bytes_of.items() if size <= shared_limit]
+    if not fitting:
+        raise UserError(
+            f"device: hidden layers of {list(hidden)} take {4 * floats[0]:,} bytes of a block's shared memory; this "
+            f"device gives {shared_limit:,}. Train with device.fused=false, or with narrower layers"
+        )
+    return {"SAMPLES": fitting[-1]}, bytes_of[fitting[-1]]
+
+
 PACK = Kernel(
     "mlp_pack",
     [In("parameters", "float32", ("n",)), Out("packed", "float32", ("K",)), Size("n"), Size("K")],
@@ -63,6 +96,7 @@ VALUES = Kernel(
     blocks=lambda size: _blocks(size["M"], 192),
     file="mlp_forward",
     constants=CONSTANTS,
+    tile=_tile,
 )
 DISTRIBUTION = Kernel(
     "mlp_distribution",
@@ -70,6 +104,7 @@ DISTRIBUTION = Kernel(
     blocks=lambda size: -(-size["M"] // 64),  # a step's few rows are done before another thread has woken up
     file="mlp_forward",
     constants=CONSTANTS,
+    tile=_tile,
 )
 FINAL_VALUES = Kernel(
     "mlp_final_values",
@@ -84,6 +119,7 @@ FINAL_VALUES = Kernel(
     blocks=lambda size: _blocks(size["M"], 4096),
     file="mlp_forward",
     constants=CONSTANTS,
+    tile=_tile,
 )
 
 
@@ -125,6 +161,7 @@ def _rollout(kind: str) -> Kernel:
         ],
         blocks=lambda size: size["tiles"],
         constants=_ENVIRONMENT,
+        tile=functools.partial(_tile, most=_ROWS),
     )
 
 
@@ -156,6 +193,7 @@ def _gradient(kind: str) -> Kernel:
         ],
         blocks=lambda size: size["P"] * (1 if size["SHARED"] else 2),
         constants=CONSTANTS,
+        tile=_tile,
     )
 
 
@@ -173,6 +211,7 @@ def _policy_metrics(kind: str) -> Kernel:
         blocks=lambda size: size["P"],
         file="mlp_gradient",
         constants=CONSTANTS,
+        tile=_tile,
     )
 
 
@@ -248,9 +287,7 @@ class MLP:
     @functools.cached_property
     def sizes(self) -> tuple[int, int, int]:
         """K, Q, and the floats of a sample's distribution."""
-        sizes = torch.empty(4, dtype=torch.int32)
-        SIZES(sizes, **self.constants)
-        packed, gradient, parameters, _ = sizes.tolist()
+        packed, gradient, parameters, *_ = _sizes(*self.constants.values())
         return packed, gradient, parameters
 
     def pack(self, parameters: Tensor, packed: Tensor) -> None:

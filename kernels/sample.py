@@ -1,5 +1,6 @@
 """Sampling of actions."""
 
+import torch
 from torch import Tensor
 
 from kernels.launcher import In, Kernel, Out, Scalar, Size
@@ -10,6 +11,7 @@ def _kernel(parameters: str, action_dtype: str, action_shape: tuple[str, ...]) -
         "sample",
         [
             In("parameters", "float32", ("N", parameters)),
+            In("first", "int32", (1,)),
             Out("action", action_dtype, action_shape),
             Out("log_prob", "float32", ("N",)),
             Out("entropy", "float32", ("N",)),
@@ -28,7 +30,13 @@ GAUSSIAN = _kernel("2ACTIONS", "float32", ("N", "ACTIONS"))
 
 
 def sample_categorical(
-    logits: Tensor, action: Tensor, log_prob: Tensor, entropy: Tensor, step: int, run_seed: int
+    logits: Tensor,
+    action: Tensor,
+    log_prob: Tensor,
+    entropy: Tensor,
+    step: int,
+    run_seed: int,
+    first: Tensor | None = None,
 ) -> None:
     """Draws one action a row from softmax(logits) by inversion of the cumulative distribution.
 
@@ -37,11 +45,13 @@ def sample_categorical(
         action: (N,) int32, written.
         log_prob, entropy: (N,) float32 in nats, written.
         step: the draw's place in the run; row n draws from Philox counter (n, step), key `run_seed`.
+        first: (1,) int32, added to `step`: for launches that are recorded once and run again later in the run.
 
     Raises:
         ValueError: an array is not as stated.
     """
-    CATEGORICAL(logits, action, log_prob, entropy, step, run_seed, ACTIONS=logits.shape[-1], DISCRETE=1)
+    drawn = (logits, _first(first, logits), action, log_prob, entropy)
+    CATEGORICAL(*drawn, step, run_seed, ACTIONS=logits.shape[-1], DISCRETE=1)
 
 
 def sample_several(
@@ -52,6 +62,7 @@ def sample_several(
     step: int,
     run_seed: int,
     sizes: tuple[int, ...],
+    first: Tensor | None = None,
 ) -> None:
     """Draws K independent choices a row, each as `sample_categorical` does.
 
@@ -61,12 +72,17 @@ def sample_several(
         log_prob, entropy: (N,) float32 in nats, summed over the choices, written.
         step: the draw's place in the run.
         sizes: the number of actions of each choice.
+        first: as there.
 
     Raises:
         ValueError: an array is not as stated.
     """
     expect_logits("sample", logits, sizes)
-    SEVERAL(logits, action, log_prob, entropy, step, run_seed, ACTIONS=sizes, DISCRETE=1)
+    SEVERAL(logits, _first(first, logits), action, log_prob, entropy, step, run_seed, ACTIONS=sizes, DISCRETE=1)
+
+
+def _first(given: Tensor | None, parameters: Tensor) -> Tensor:
+    return parameters.new_zeros(1, dtype=torch.int32) if given is None else given
 
 
 def expect_logits(name: str, logits: Tensor, sizes: tuple[int, ...]) -> None:
@@ -76,7 +92,13 @@ def expect_logits(name: str, logits: Tensor, sizes: tuple[int, ...]) -> None:
 
 
 def sample_gaussian(
-    parameters: Tensor, action: Tensor, log_prob: Tensor, entropy: Tensor, step: int, run_seed: int
+    parameters: Tensor,
+    action: Tensor,
+    log_prob: Tensor,
+    entropy: Tensor,
+    step: int,
+    run_seed: int,
+    first: Tensor | None = None,
 ) -> None:
     """Draws one action a row from independent normals (Box and Muller). The action is raw: nothing clips it here.
 
@@ -85,8 +107,10 @@ def sample_gaussian(
         action: (N, A) float32, written.
         log_prob, entropy: (N,) float32 in nats, summed over the dimensions, written.
         step: the draw's place in the run.
+        first: (1,) int32, added to `step`.
 
     Raises:
         ValueError: an array is not as stated.
     """
-    GAUSSIAN(parameters, action, log_prob, entropy, step, run_seed, ACTIONS=action.shape[-1], DISCRETE=0)
+    drawn = (parameters, _first(first, parameters), action, log_prob, entropy)
+    GAUSSIAN(*drawn, step, run_seed, ACTIONS=action.shape[-1], DISCRETE=0)

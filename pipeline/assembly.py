@@ -8,6 +8,7 @@ import envs
 from envs.normalize import Normalized
 from envs.spec import EnvSpec
 from envs.vector import NativeVectorEnv, VectorEnv
+from pipeline.capture import CapturedFused, CapturedGeneral
 from pipeline.config import Config, PPOConfig
 from pipeline.fused import Fused
 from pipeline.general import General
@@ -16,6 +17,7 @@ from pipeline.mlp import misfit, shapes
 from pipeline.optimizer import Adam, Muon
 from pipeline.policy import ActorCritic, FlatParameters, build
 from pipeline.ppo import PPO, Path
+from pipeline.precision import at
 from pipeline.profile import Clock
 
 
@@ -57,12 +59,24 @@ def _optimizer(config: PPOConfig, policy: ActorCritic, flat: FlatParameters) -> 
     return Adam(flat, config.max_grad_norm, steps)
 
 
+def _slow(config: Config, device: torch.device) -> str | None:
+    """Why the fast path is not taken; None where it is."""
+    if not config.device.fused:
+        return "device.fused=false"
+    if config.device.matmul != "float32":
+        return f"device.matmul={config.device.matmul}"
+    return misfit(config.policy, device)
+
+
 def _path(config: Config, policy: ActorCritic, flat: FlatParameters, env: VectorEnv) -> tuple[Path, str]:
     """What runs the network, and in words why it is not the fast path."""
-    why = misfit(config.policy, env.device) if config.device.fused else "device.fused=false"
+    why = _slow(config, env.device)
+    native, captured = isinstance(env, NativeVectorEnv), env.device.type == "cuda"
     if why:
-        return General(policy, flat, env, config.ppo, config.seed), f" ({why})"
+        general = CapturedGeneral if native and captured else General
+        network = at(policy, config.device.matmul, env.device)
+        return general(network, flat, env, config.ppo, config.seed), f" ({why})"
     mlp = shapes(policy, flat, env.spec, config.policy)
     if isinstance(env, NativeVectorEnv):
-        return Fused(mlp, flat, env, config.ppo, config.seed), ""
+        return (CapturedFused if captured else Fused)(mlp, flat, env, config.ppo, config.seed), ""
     return Hosted(mlp, flat, env, config.ppo, config.seed), ""

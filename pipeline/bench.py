@@ -31,7 +31,7 @@ from pipeline import bench_figure, files, provenance, speed, tracking
 from pipeline import config as configuration
 from pipeline.config import Config
 from pipeline.log import Log
-from pipeline.profile import Clock
+from pipeline.profile import clock_of
 from pipeline.speed import Measured, spread
 
 OUT = "build/bench"
@@ -207,7 +207,7 @@ def _train(config: Config, row: tracking.Run) -> dict[str, float]:
     """Trains to the end, with the stage's log; the seconds by phase."""
     device = torch.device(config.device.resolve())
     compiler.set_threads(config.device.threads)
-    clock = Clock(device)
+    clock = clock_of(device)
     training = speed.start(config, device, clock)
     log, progress, ppo = Log(), speed.unseen_progress(training), training.ppo
     while not ppo.finished:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 import envs
 from envs.normalize import Statistics, observation_statistics
+from envs.parameters import drawn as parameters_of
 from envs.spec import EnvSpec
 from envs.vector import empty_output
 from kernels.errors import UserError
@@ -34,6 +35,7 @@ class Episodes:
     returns: Tensor  # (E,) float32, of the environment's own rewards, the mean over a world's agents
     lengths: Tensor  # (E,) int32
     terminated: Tensor  # (E,) bool; the others ended by the time limit
+    parameters: Mapping[str, Tensor]  # (E,) float32 each: what the episode drew
 
 
 @torch.no_grad()
@@ -50,6 +52,7 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     action, sizes = empty_action(spec, (count,), device), several(spec)
     unused = torch.empty(2, count, device=device)
     env.reset(out.observation, episode_seeds.to(device).repeat_interleave(spec.agents))
+    drawn = {name: values.cpu() for name, values in parameters_of(env).items()}
     running = torch.ones(count, dtype=torch.bool, device=device)
     returns, terminated = torch.empty(count, device=device), torch.zeros_like(running)
     lengths = torch.empty(count, dtype=torch.int32, device=device)
@@ -75,7 +78,7 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
         )
     # A sum of few float32 in float64 is exact: in whatever order, and of one agent its own return.
     together = returns.double().view(-1, spec.agents).mean(1).float()
-    return Episodes(together.cpu(), lengths[:: spec.agents].cpu(), terminated[:: spec.agents].cpu())
+    return Episodes(together.cpu(), lengths[:: spec.agents].cpu(), terminated[:: spec.agents].cpu(), drawn)
 
 
 def initial_policy(manifest: Mapping[str, Any], spec: EnvSpec, device: torch.device) -> tuple[Policy, FlatParameters]:
@@ -156,6 +159,7 @@ def metrics(played: Mapping[str, Episodes], manifest: Mapping[str, Any], config:
     initial, final = played["initial"].returns, played["final"].returns
     gain = final.double() - initial.double()
     average = mean(final)
+    drawn = played["final"].parameters
     return {
         "env": manifest["env_spec"]["name"],
         "run_seed": manifest["config"]["seed"],
@@ -171,16 +175,37 @@ def metrics(played: Mapping[str, Episodes], manifest: Mapping[str, Any], config:
         "initial_return_mean": mean(initial),
         "improvement_mean": mean(gain),
         "improved_fraction": mean((gain > 0).double()),
+        **({"parameters": {name: terciles(values, final) for name, values in drawn.items()}} if drawn else {}),
+    }
+
+
+def terciles(values: Tensor, returns: Tensor) -> dict[str, dict[str, float]]:
+    """The mean return of the episodes with the lowest, middle and highest third of a parameter's values, (E,) each."""
+    thirds = zip(("low", "middle", "high"), values.argsort(stable=True).tensor_split(3), strict=True)
+    return {
+        name: {
+            "from": values[third].min().item(),
+            "to": values[third].max().item(),
+            "episodes": len(third),
+            "return_mean": mean(returns[third]),
+        }
+        for name, third in thirds
+        if len(third)
     }
 
 
 def episodes_csv(played: Mapping[str, Episodes]) -> str:
-    """The content of episodes.csv: one row a policy and episode; `seed` is the index within the split."""
+    """The content of episodes.csv: one row a policy and episode; `seed` is the index within the split.
+
+    Parameters that the episodes drew stand in columns of their names.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "seed", "return", "length", "end"])
+    names = list(played["final"].parameters)
+    writer.writerow(["policy", "seed", "return", "length", "end", *names])
     for name, episodes in played.items():
         rows = zip(episodes.returns.tolist(), episodes.lengths.tolist(), episodes.terminated.tolist(), strict=True)
         for index, (total, length, terminated) in enumerate(rows):
-            writer.writerow([name, index, repr(total), length, "terminated" if terminated else "truncated"])
+            drawn = [repr(episodes.parameters[each][index].item()) for each in names]
+            writer.writerow([name, index, repr(total), length, "terminated" if terminated else "truncated", *drawn])
     return text.getvalue()

@@ -4,7 +4,7 @@ Its bits are the same on every machine. On the CPU an iteration is three program
 then run by one call each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -74,6 +74,9 @@ class Fused(Learner):
     def playing(self, work: Callable[[], None]) -> Callable[[], None]:
         return self.prepared(work)
 
+    def whole(self, work: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], None]:
+        return work
+
     def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
         self._mlp.pack(self._flat.parameters, self._packed)
         written = (
@@ -87,5 +90,4 @@ class Fused(Learner):
         self._mlp.rollout(spec.header, spec.state_size, spec.agents, *parts, *limits)
 
     def attribute(self, clock: Clock) -> None:
-        forward, env = map(sum, zip(*self._ticks.tolist(), strict=True))
-        clock.attribute("env_step", clock.present() * env / (forward + env or 1))  # a processor without a counter: 0
+        clock.attribute("env_step", self._ticks)

@@ -1,6 +1,6 @@
 """The general path: torch's autograd for the network, whatever it is, and kernels for everything else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ class StepByStep:
 
     def __init__(self, env: VectorEnv, run_seed: int) -> None:
         self._env, self._run_seed = env, run_seed
+        self._first = torch.zeros(1, dtype=torch.int32, device=env.device)
 
     def distribution(self, observation: Tensor) -> Tensor:
         """(N, D) to (N, P), the parameters of the action distribution, read before the next call."""
@@ -27,15 +28,18 @@ class StepByStep:
     def playing(self, work: Callable[[], None]) -> Callable[[], None]:
         return work
 
+    def whole(self, work: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], None]:
+        return work
+
     @torch.no_grad()
     def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
         rollout.observations[0].copy_(rollout.observations[-1])
         rollout.policy_versions.copy_(iteration.expand_as(rollout.policy_versions))
-        first = int(iteration) * rollout.steps
+        torch.mul(iteration, rollout.steps, out=self._first)
         for t in range(rollout.steps):
             parameters = self.distribution(rollout.observations[t])
             drawn = (rollout.actions[t], rollout.log_probs[t], rollout.entropies[t])
-            sample(parameters, *drawn, first + t, self._run_seed, several(self._env.spec))
+            sample(parameters, *drawn, t, self._run_seed, several(self._env.spec), self._first)
             with clock.phase("env_step"):
                 self._env.step(rollout.actions[t], rollout.step_output(t))
 
@@ -50,30 +54,34 @@ class General(StepByStep):
 
     def __init__(self, policy: Policy, flat: FlatParameters, env: VectorEnv, config: PPOConfig, run_seed: int) -> None:
         super().__init__(env, run_seed)
-        self.policy, self._flat, self._config = policy, flat, config
+        self.network, self._flat, self._config = policy, flat, config
         self._grad_value = torch.empty(config.minibatch_size, device=env.device)
 
     def prepared(self, work: Callable[[], None]) -> Callable[[], None]:
         return work
 
     def distribution(self, observation: Tensor) -> Tensor:
-        return self.policy.distribution(observation)
+        return self.network.distribution(observation)
 
     @torch.no_grad()
     def evaluate(self, rollout: Rollout) -> None:
-        values = self.policy.value(rollout.observations.flatten(0, 1))  # ((T + 1) * N,)
+        values = self.network.value(rollout.observations.flatten(0, 1))  # ((T + 1) * N,)
         rollout.values.copy_(values.view_as(rollout.values))
+        self.final_values(rollout)
+
+    def final_values(self, rollout: Rollout) -> None:
+        """Of the observations that a time limit alone cut an episode at."""
         cut = (rollout.truncated > rollout.terminated).flatten().nonzero().squeeze(-1)
         if len(cut):
-            final = self.policy.value(rollout.final_observations.flatten(0, 1).index_select(0, cut))
+            final = self.network.value(rollout.final_observations.flatten(0, 1).index_select(0, cut))
             rollout.final_values.view(-1).index_copy_(0, cut, final)
 
     def step(
         self, rollout: Rollout, index: Tensor, shift: Tensor, metrics: Tensor, optimizer: Adam, number: int
     ) -> None:
         observation = rollout.seen.index_select(0, index)  # (B, D)
-        parameters = self.policy.distribution(observation)  # (B, P)
-        value = self.policy.value(observation)  # (B,)
+        parameters = self.network.distribution(observation)  # (B, P)
+        value = self.network.value(observation)  # (B,)
         gradient = self._loss(rollout, index, shift, parameters.detach(), value.detach(), metrics)
         self._flat.gradients.zero_()
         # A scalar of the same gradient: handed to autograd, gradients make torch import sympy, which takes 2 s.
@@ -83,7 +91,7 @@ class General(StepByStep):
     @torch.no_grad()
     def look_back(self, rollout: Rollout, index: Tensor, shift: Tensor, metrics: Tensor) -> None:
         observation = rollout.seen.index_select(0, index)
-        self._loss(rollout, index, shift, self.policy.distribution(observation), self._grad_value, metrics)
+        self._loss(rollout, index, shift, self.network.distribution(observation), self._grad_value, metrics)
 
     def _loss(
         self, rollout: Rollout, index: Tensor, shift: Tensor, parameters: Tensor, value: Tensor, metrics: Tensor

@@ -33,7 +33,10 @@ class Adam:
         # beta1^t and beta2^t as running products, which round alike on every machine.
         self._powers = torch.ones(2, dtype=torch.float64)
         self._running, self._prepared = np.empty((steps, 2)), np.empty((steps, 3))
-        self._schedules = flat.parameters.new_empty(steps, 3)
+        self._schedules = flat.parameters.new_tensor([[0.0, 1.0, 1.0]] * steps)  # until `begin`: steps of no length
+        # Where a device copies from while the host goes on; two, since the last iteration's may not have been read yet.
+        pinned = flat.parameters.device.type == "cuda"
+        self._sent = [torch.empty(steps, 3, pin_memory=pinned) for _ in range(2)]
         self.norms, self._scale = flat.parameters.new_empty(steps), flat.parameters.new_empty(1)
         self.squares = flat.parameters.new_empty(partitions(len(flat.parameters)))
 
@@ -45,7 +48,9 @@ class Adam:
         np.multiply.accumulate(self._running, out=self._running)
         powers[:] = self._running[-1]
         self._prepared[:, 0], self._prepared[:, 1:] = learning_rate, 1.0 - self._running
-        self._schedules.copy_(torch.from_numpy(self._prepared))
+        self._sent.reverse()
+        self._sent[0].copy_(torch.from_numpy(self._prepared))
+        self._schedules.copy_(self._sent[0], non_blocking=True)
 
     def step(self, number: int = 0) -> None:
         """Step `number` of the iteration, on the gradient that lies in the flat buffer."""

@@ -31,6 +31,16 @@ class Policy(Protocol):
         """(B, D) to (B,)."""
 
 
+class Head(nn.Linear):
+    """An output layer: in float32, also where autocast runs the layers before it in less."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not torch.is_autocast_enabled(input.device.type):
+            return super().forward(input)
+        with torch.autocast(input.device.type, enabled=False):
+            return super().forward(input.float())
+
+
 class ActorCritic(nn.Module):
     """Actor and critic, two MLPs or two heads of one; continuous actions have one log standard deviation each."""
 
@@ -40,8 +50,8 @@ class ActorCritic(nn.Module):
         inputs = spec.observation_size
         before, after = (_hidden, _nothing) if config.shared else (_nothing, _hidden)
         self.trunk = nn.Sequential(*before(inputs, config))
-        self.actor = nn.Sequential(*after(inputs, config), nn.Linear(config.hidden[-1], outputs))
-        self.critic = nn.Sequential(*after(inputs, config), nn.Linear(config.hidden[-1], 1))
+        self.actor = nn.Sequential(*after(inputs, config), Head(config.hidden[-1], outputs))
+        self.critic = nn.Sequential(*after(inputs, config), Head(config.hidden[-1], 1))
         continuous = isinstance(spec.action, Box)
         self.log_std = nn.Parameter(torch.full((outputs,), config.log_std_init)) if continuous else None
 
@@ -92,6 +102,7 @@ class FlatParameters:
     Attributes:
         parameters, gradients: (n,) float32.
         places: where each parameter begins.
+        buffers: the module's own, which stay where they are.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
@@ -104,6 +115,7 @@ class FlatParameters:
                     size = _next_line(size)
                 places.append((parameter, size, linear and not number))
                 size += parameter.numel()
+        self.buffers = list(module.buffers())
         self.parameters = torch.zeros(_next_line(size), device=device)
         self.gradients = torch.zeros_like(self.parameters)
         self.places: dict[Tensor, int] = {parameter: begin for parameter, begin, _ in places}
@@ -157,13 +169,14 @@ def sample(
     step: int,
     run_seed: int,
     sizes: tuple[int, ...] = (),
+    first: Tensor | None = None,
 ) -> None:
     """Draws an action a row into `action`; see kernels/sample.py. `sizes`: where there are several choices, of each."""
     if sizes:
-        sample_several(parameters, action, log_prob, entropy, step, run_seed, sizes)
+        sample_several(parameters, action, log_prob, entropy, step, run_seed, sizes, first)
         return
     draw = sample_gaussian if action.is_floating_point() else sample_categorical
-    draw(parameters, action, log_prob, entropy, step, run_seed)
+    draw(parameters, action, log_prob, entropy, step, run_seed, first)
 
 
 def mode(parameters: Tensor, action: Tensor, sizes: tuple[int, ...] = ()) -> None:

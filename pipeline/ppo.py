@@ -15,7 +15,7 @@ Clipping bounds what a sampled action's probability ratio can earn. It does not 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -31,6 +31,7 @@ from kernels.summary import NUMBERS, SUMS, partitions, summary
 from pipeline.config import PPOConfig
 from pipeline.optimizer import Adam
 from pipeline.profile import Clock
+from pipeline.readback import Readback
 from pipeline.rollout import Rollout
 
 
@@ -45,6 +46,9 @@ class Path(Protocol):
 
     def playing(self, work: Callable[[], None]) -> Callable[[], None]:
         """As `prepared`, for the `work` that steps the environments."""
+
+    def whole(self, work: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], None]:
+        """`work`, all that the device does of an iteration, or one launch of it, captured; `state` is as it was."""
 
     def collect(self, rollout: Rollout, iteration: Tensor, clock: Clock) -> None:
         """Plays T steps from the last row of the observations, which becomes the first.
@@ -83,7 +87,8 @@ class PPO:
     ) -> None:
         self.config, self.env, self.path, self.optimizer, self.clock = config, env, path, optimizer, clock
         self.run_seed = run_seed
-        self.iteration = 0  # iterations done; also the version of the policy that collects next
+        self.iteration = 0  # iterations done, their numbers read
+        self._begun = 0  # iterations that the device was given; also the version of the policy that collects next
         self.iterations = config.total_steps // config.batch_size
         self.learning_rate = _linear if config.anneal_lr else _constant
         self.shift = advantage_shift if config.norm_adv else _as_it_is
@@ -98,9 +103,11 @@ class PPO:
         self._metrics_after = torch.empty(len(METRICS), device=device)
         self._sums = torch.empty(partitions(config.batch_size), SUMS, dtype=torch.float64, device=device)
         self._numbers = torch.empty(len(NUMBERS) + len(METRICS), dtype=torch.float64, device=device)
+        self._read = Readback(self._numbers, self._metrics_after)
         env.reset(self.rollout.observations[-1])
         self._collect = path.playing(self.collect)
         self._advantages, self._update = map(path.prepared, (self.advantages, self.update))
+        self._work = path.whole(self.work, list(self.state().values()))
         clock.begin()
 
     @property
@@ -112,22 +119,40 @@ class PPO:
     def finished(self) -> bool:
         return self.iteration >= self.iterations
 
-    def iterate(self) -> dict[str, float]:
-        """One iteration; returns its metrics."""
-        learning_rate = self.learning_rate(self.config.learning_rate, self.iteration, self.iterations)
+    def iterate(self, ahead: bool = False) -> dict[str, float]:
+        """One iteration; returns its metrics.
+
+        `ahead`: the device gets the next iteration too before this one's numbers are read, so that it waits for no one.
+        The state is then the next iteration's, until an iteration is not ahead.
+        """
+        if self._begun == self.iteration:
+            self._begin()
+        if ahead and self._begun < self.iterations:
+            self._begin()
+        self.iteration += 1
+        with self.clock.phase("logging"):
+            return self.metrics()
+
+    def _begin(self) -> None:
         with self.clock.phase("minibatch_update"):
-            self.optimizer.begin(learning_rate)
+            self.optimizer.begin(self._rate(self._begun))
+        self._iteration.fill_(self._begun)
+        self._work()
+        self._read.send(self._begun)
+        self._begun += 1
+
+    def _rate(self, iteration: int) -> float:
+        return self.learning_rate(self.config.learning_rate, iteration, self.iterations)
+
+    def work(self) -> None:
+        """What the device does of an iteration."""
         with self.clock.phase("rollout_forward"):
-            self._iteration.fill_(self.iteration)
             self._collect()
             self.path.attribute(self.clock)
         with self.clock.phase("advantage"):
             self._advantages()
         with self.clock.phase("minibatch_update"):
             self._update()
-        self.iteration += 1
-        with self.clock.phase("logging"):
-            return self.metrics(learning_rate)
 
     def collect(self) -> None:
         """T steps of N environments, as the policy samples."""
@@ -185,27 +210,29 @@ class PPO:
             self._numbers,
         )
 
-    def metrics(self, learning_rate: float) -> dict[str, float]:
-        """The iteration's numbers; those of episodes are NaN where none ended.
+    def metrics(self) -> dict[str, float]:
+        """The last iteration's numbers; those of episodes are NaN where none ended.
 
         Raises:
             UserError: a number is not finite.
         """
-        numbers = dict(zip((*NUMBERS, *METRICS), self._numbers.tolist(), strict=True))
+        iteration = self.iteration - 1
+        found, after = self._read.receive(iteration)
+        numbers = dict(zip((*NUMBERS, *METRICS), found, strict=True))
         if numbers.pop("not_finite"):
             raise UserError(
-                f"iteration {self.iteration - 1}: every value must be finite; found NaN or infinity in "
-                f"{self.rollout.first_not_finite()}. Check the environment's numbers, or train with a smaller "
-                "ppo.learning_rate"
+                f"iteration {iteration}: every value must be finite; found NaN or infinity in "
+                f"{self.rollout.first_not_finite() or 'its rollout'}. Check the environment's numbers, or train with "
+                "a smaller ppo.learning_rate"
             )
         if not math.isfinite(numbers["policy_loss"]) or not math.isfinite(numbers["grad_norm"]):
             raise UserError(
-                f"iteration {self.iteration - 1}: loss and gradient must be finite; got policy loss "
+                f"iteration {iteration}: loss and gradient must be finite; got policy loss "
                 f"{numbers['policy_loss']}, gradient norm {numbers['grad_norm']}. Train with a smaller "
                 "ppo.learning_rate"
             )
-        after = self._metrics_after.tolist()[METRICS.index("clip_fraction")]
-        return {**numbers, "clip_fraction_after": after, "learning_rate": learning_rate}
+        clipped = after[METRICS.index("clip_fraction")]
+        return {**numbers, "clip_fraction_after": clipped, "learning_rate": self._rate(iteration)}
 
     def state(self) -> dict[str, Tensor]:
         """All that a later iteration depends on beside the parameters, by reference; `iteration` is the caller's."""
@@ -215,7 +242,7 @@ class PPO:
 
     def load_state(self, tensors: Mapping[str, Tensor], iteration: int) -> None:
         """Goes on from a state that `state` gave."""
-        self.iteration = iteration
+        self.iteration = self._begun = iteration
         self.env.load_state(_section(tensors, "env."))
         self.optimizer.load_state(_section(tensors, "optimizer."))
         self.rollout.observations[-1].copy_(tensors["observation"])
@@ -236,4 +263,5 @@ def _constant(initial: float, iteration: int, iterations: int) -> float:
 
 def _as_it_is(advantage: Tensor, indices: Tensor, shifts: Tensor) -> None:
     """In the place of `advantage_shift`: advantages enter as they are."""
-    shifts.copy_(torch.tensor([0.0, 1.0]).expand_as(shifts))
+    shifts[:, 0].zero_()
+    shifts[:, 1].fill_(1.0)

@@ -23,7 +23,7 @@ from pipeline.assembly import Training, assemble
 from pipeline.config import Config, PPOConfig
 from pipeline.log import Log
 from pipeline.policy import ActorCritic
-from pipeline.profile import PHASES, Clock
+from pipeline.profile import PHASES, Clock, clock_of
 from pipeline.progress import TrainingProgress
 
 TIMED = PHASES[:-1]  # all but what is left of the wall
@@ -145,7 +145,7 @@ class Measured:
         before = resident_bytes()
         forget_peak()
         compiler.set_threads(config.device.threads)
-        self._clock = Clock(self._device)
+        self._clock = clock_of(self._device)
         self._training = start(config, self._device, self._clock)
         self._log, self._row, self._progress = Log(), tracking.NullRun(), unseen_progress(self._training)
         begun = time.perf_counter()

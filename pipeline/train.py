@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors import SafetensorError, safe_open
 
 import envs
-from kernels import compiler
+from kernels import compiler, launcher
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
 from pipeline import config as configuration
@@ -28,7 +28,7 @@ from pipeline.config import Config
 from pipeline.log import Log
 from pipeline.policy import FlatParameters
 from pipeline.ppo import PPO
-from pipeline.profile import Clock
+from pipeline.profile import clock_of
 from pipeline.progress import TrainingProgress
 
 PARTIAL_SECONDS = 10.0
@@ -49,6 +49,7 @@ def run(config: Config) -> None:
     files.refuse_existing(out, checkpoint.MANIFEST)
     torch.set_num_threads(1)  # torch's own kernels promise the same bits only so; ours do with any number
     compiler.set_threads(config.device.threads)
+    launcher.choose(emulated=config.device.name == "emulated")
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     identity = {"config_sha256": configuration.sha256(config), "env_spec_sha256": spec.sha256()}
@@ -56,7 +57,7 @@ def run(config: Config) -> None:
     facts = provenance.collect(str(device))
 
     log, tensors, iteration = _read_partial(partial)
-    clock = Clock(device, log.seconds)
+    clock = clock_of(device, log.seconds)
     training = assemble(config, spec, device, clock)
     ppo, flat = training.ppo, training.flat
     initial_sha256 = checkpoint.parameters_sha256(flat.parameters)
@@ -114,9 +115,11 @@ def _iterate(ppo: PPO, flat: FlatParameters, log: Log, row: tracking.Run, partia
     saved = time.perf_counter()
     title = f"{ppo.env.spec.name} seed {ppo.run_seed}"
     with TrainingProgress(title, ppo.iterations * ppo.config.batch_size, ppo.steps) as progress:
+        waits = ppo.env.device.type != "cpu"  # a device for the host, which then has no work for it
         while not ppo.finished:
-            log.iteration(ppo, ppo.iterate(), row, progress)
-            if partial and time.perf_counter() - saved > PARTIAL_SECONDS and not ppo.finished:
+            due = partial and time.perf_counter() - saved > PARTIAL_SECONDS
+            log.iteration(ppo, ppo.iterate(ahead=waits and not due), row, progress)
+            if partial and due and not ppo.finished:
                 with ppo.clock.phase("logging"):
                     saved = time.perf_counter()
                     _write_partial(partial, ppo, flat, log)

@@ -125,7 +125,7 @@ def test_one_that_is_stopped_begins_again_and_ends_the_same(
     monkeypatch.setattr(train, "PARTIAL_SECONDS", -1.0)
     iterate, count = ppo.PPO.iterate, 0
 
-    def stop(self: ppo.PPO) -> dict[str, float]:
+    def stop(self: ppo.PPO, ahead: bool = False) -> dict[str, float]:
         nonlocal count
         count += 1
         if count == 4:

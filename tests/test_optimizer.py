@@ -164,11 +164,11 @@ def test_an_unknown_optimizer_is_refused() -> None:
         configuration.load(["ppo.optimizer=moun"])
 
 
-def interrupted(limit: int) -> Callable[[PPO], dict[str, float]]:
+def interrupted(limit: int) -> Callable[..., dict[str, float]]:
     """PPO.iterate, with Ctrl-C pressed in its place once `limit` iterations are done."""
     iterate = PPO.iterate
 
-    def stopping(ppo: PPO) -> dict[str, float]:
+    def stopping(ppo: PPO, ahead: bool = False) -> dict[str, float]:
         if ppo.iteration == limit:
             raise KeyboardInterrupt
         return iterate(ppo)

@@ -388,7 +388,7 @@ PLANTED: dict[str, Fault] = {
     "entropy punished": (("general", "ent_coef=config.ent_coef", "ent_coef=-config.ent_coef"),),
     "less entropy": (("fused", _COEFFICIENTS, _COEFFICIENTS.replace("config.ent", "-config.ent")),),
     "27 schedule one iteration early": (("ppo", "1.0 - iteration / iterations", "1.0 - (iteration + 1) / iterations"),),
-    "27 schedule stands still": (("ppo", "learning_rate, self.iteration,", "learning_rate, 0,"),),
+    "27 schedule stands still": (("ppo", "learning_rate, iteration,", "learning_rate, 0,"),),
     "29 clip range by another number": (("general", "clip_coef=config.clip_coef", "clip_coef=2 * config.clip_coef"),),
     "29 another clip range": (("fused", _COEFFICIENTS, _COEFFICIENTS.replace("config.clip", "2 * config.clip")),),
     "31 clip fraction before the update": (
@@ -596,7 +596,7 @@ def test_21_raw_actions_are_stored_and_clipped_ones_act(path: str) -> None:
     check_raw_actions(path)
 
 
-_SAMPLE = "sample(parameters, *drawn, first + t, self._run_seed, several(self._env.spec))\n"
+_SAMPLE = "sample(parameters, *drawn, t, self._run_seed, several(self._env.spec), self._first)\n"
 _DRAWN = "action[i * ACTION_WIDTH + k] = drawn[k];"
 _PLAYED = "clamp(drawn[k], action_low[k], action_high[k])"
 ACTIONS: dict[str, Fault] = {
@@ -763,7 +763,7 @@ def test_the_run_seed_moves_actions_and_order(path: str) -> None:
 _KEY = "(unsigned)n, (unsigned)(iteration[0] * T + t), run_seed)"
 RUN_SEEDS: dict[str, Fault] = {
     "actions": (("general", _SAMPLE, _SAMPLE.replace("self._run_seed", "0")),),
-    "every step alike": (("general", _SAMPLE, _SAMPLE.replace("first + t", "0")),),
+    "every step alike": (("general", _SAMPLE, _SAMPLE.replace("*drawn, t,", "*drawn, 0,")),),
     "actions in the kernel": ((mlp.ROLLOUT["one"], _KEY, _KEY.replace("run_seed", "0")),),
     "every step alike in the kernel": ((mlp.ROLLOUT["one"], _KEY, _KEY.replace(" * T + t", " * T")),),
     "environments alike in the kernel": ((mlp.ROLLOUT["one"], _KEY, _KEY.replace("(unsigned)n", "0u")),),
@@ -805,11 +805,11 @@ def test_27_a_state_holds_all_that_follows(path: str) -> None:
 
 
 STATES: dict[str, Fault] = {
-    "counter": (("ppo", "        self.iteration = iteration\n", ""),),
+    "counter": (("ppo", "self.iteration = self._begun = iteration", "self.iteration = self._begun = 0"),),
     "environments": (("ppo", '        self.env.load_state(_section(tensors, "env."))\n', ""),),
     "optimizer": (("ppo", '        self.optimizer.load_state(_section(tensors, "optimizer."))\n', ""),),
     "observation": (("ppo", '        self.rollout.observations[-1].copy_(tensors["observation"])\n', ""),),
-    "schedule": (("ppo", "self.config.learning_rate, self.iteration,", "self.config.learning_rate, 0,"),),
+    "schedule": (("ppo", "self.config.learning_rate, iteration,", "self.config.learning_rate, 0,"),),
     "packed parameters": (("fused", "        self._mlp.pack(self._flat.parameters, self._packed)\n        written",
                            "        written"),),
 }  # fmt: skip

@@ -137,7 +137,7 @@ def test_a_training_episode_begins_as_the_training_saw_it(
     firsts: dict[tuple[int, int], list[float]] = {}
     iterate = PPO.iterate
 
-    def watched(self: PPO) -> dict[str, float]:
+    def watched(self: PPO, ahead: bool = False) -> dict[str, float]:
         if not self.iteration:
             for i, observation in enumerate(self.rollout.observations[-1].tolist()):
                 firsts[i, 0] = observation

@@ -204,7 +204,7 @@ def interrupt(module: ModuleType, out: Path, after: int, monkeypatch: pytest.Mon
     """Ctrl-C in the iteration behind the `after`-th."""
     iterate = ppo.PPO.iterate
 
-    def stop(self: ppo.PPO) -> dict[str, float]:
+    def stop(self: ppo.PPO, ahead: bool = False) -> dict[str, float]:
         if self.iteration == after:
             raise KeyboardInterrupt
         return iterate(self)

@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import python
 from torch import Tensor
 
 import envs
@@ -137,7 +136,6 @@ def test_a_broken_class_is_named(kind: str, text: str, tmp_path: Path, monkeypat
 
 
 def test_the_command_says_one_line_and_exits_with_2(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipeline.validate", f"out={tmp_path}", "validate.steps=3"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = python(["-m", "pipeline.validate", f"out={tmp_path}", "validate.steps=3"], ROOT)
     assert result.returncode == 2
     assert result.stderr == "validate: validate.steps must be at least 10, to reach an end; got 3\n"

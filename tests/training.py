@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from forked import python
 
 from kernels import compiler
 from kernels.launcher import Kernel
@@ -102,8 +102,7 @@ def _with_headers(text: str, seen: set[str]) -> str:
 
 def command(stage: str, scratch: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """Runs a stage as a user does; Hydra's own folder lies in `scratch`."""
-    line = [sys.executable, "-m", f"pipeline.{stage}", f"hydra.run.dir={scratch / 'hydra'}", *overrides]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    return python(["-m", f"pipeline.{stage}", f"hydra.run.dir={scratch / 'hydra'}", *overrides], ROOT)
 
 
 def kill_at(instants: list[tuple[str, int, str]]) -> None:

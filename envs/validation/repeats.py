@@ -60,6 +60,8 @@ def check_surroundings(plays: Plays) -> Check:
 
 def check_reseeding(plays: Plays) -> Check:
     """Each reset seeds anew: after other resets the same seeds begin the same episodes."""
+    if not plays.plan.spec.seeded_at_reset:
+        return Check("reseeding", "not applicable", {"reason": "seeds are taken at creation, never at a reset"})
     plan, actions = plays.plan, plays.actions[:SHORT_LIMIT]
     seeds, others = (playing.split_seeds(plan, split) for split in (SELECTION, HELD_OUT))
     wanted = plays.play(actions, seeds=seeds)
@@ -99,8 +101,8 @@ def check_seeds(plays: Plays) -> Check:
         faults.append(coincidence(rows[0], rows[1], f"run seed {plan.run_seed + 1}", f"run seed {plan.run_seed}"))
     first = torch.cat([played.first for played in others])
     if bool((first == first[0]).all()):
-        begun = f"all {plan.num_envs} alike, under {_RUNS} run seeds"
-        faults.append(suspicion("observation", None, 0, "starts that differ by their seeds", begun))
+        alike = f"all {plan.num_envs} alike, under {_RUNS} run seeds"
+        faults.append(suspicion("observation", None, 0, "starts that differ by their seeds", alike))
     return conclude("seeds", faults, {"episodes": drawn})
 
 

@@ -32,6 +32,7 @@ from kernels import (
     ppo_loss,
     sample,
     shuffle,
+    stopwatch,
     summary,
 )
 from kernels.launcher import Constant, In, Kernel, Out, Scalar, partitions, resolve
@@ -78,6 +79,7 @@ class Case:
     header: Path | None = None
     gaps: Collection[str] = ()  # outputs of which a part is left as it was
     ticks: Collection[str] = ()  # outputs that measure time: no result, never the same twice
+    blocks: int | None = None  # under a sanitizer, where the product starts more than it takes to see what happens
 
     def arguments(self, rows: int, seed: int = 0) -> list[Any]:
         """Fresh arguments, the same for the same seed."""
@@ -287,12 +289,12 @@ def _networks() -> dict[str, Case]:
         "mlp_pack-gaussian": _fused(
             mlp.PACK, network((48, 40), discrete=False, shared=True), lambda n: {}, (1,), pads, gaps=("packed",)
         ),
-        "mlp_values": _fused(mlp.VALUES, _TANH, rows, (1, 33, 530)),
-        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 530)),
+        "mlp_values": _fused(mlp.VALUES, _TANH, rows, (1, 33, 70), blocks=2),
+        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 130)),
         "mlp_distribution-gaussian": _fused(
-            mlp.DISTRIBUTION, network((72,), discrete=False, relu=True), rows, (1, 33, 530)
+            mlp.DISTRIBUTION, network((72,), discrete=False, relu=True), rows, (1, 33, 130)
         ),
-        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 640), ends, gaps=("value",)),
+        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 80), ends, gaps=("value",), blocks=2),
         "mlp_gradient": _fused(
             several,
             _CHOICES,
@@ -336,6 +338,14 @@ _DRAW = {"step": 7, "run_seed": 2**63 + 5}
 _FLAGS = {"terminated": integers(2, torch.uint8), "truncated": integers(2, torch.uint8)}
 
 CASES: dict[str, Case] = {
+    "stopwatch": Case(
+        stopwatch.STOPWATCH,
+        lambda n: {"S": n, "P": 3},
+        (1, 33, 150),
+        {"shares": integers(1000, torch.int64), "spent": integers(1000, torch.int64), "last": integers(2, torch.int64)},
+        {"phase": 1, "other": 2},
+        ticks=("spent", "last"),
+    ),
     "fma_peak": Case(
         fma_peak.FMA_PEAK,
         lambda n: {"n": n},
@@ -354,10 +364,20 @@ CASES: dict[str, Case] = {
         {"run_seed": 2**63 + 5},
     ),
     "sample-categorical": Case(
-        sample.CATEGORICAL, lambda n: {"N": n}, (1, 33, 257), scalars=_DRAW, constants={"ACTIONS": 5, "DISCRETE": 1}
+        sample.CATEGORICAL,
+        lambda n: {"N": n},
+        (1, 33, 257),
+        {"first": integers(100)},
+        scalars=_DRAW,
+        constants={"ACTIONS": 5, "DISCRETE": 1},
     ),
     "sample-gaussian": Case(
-        sample.GAUSSIAN, lambda n: {"N": n}, (1, 33, 257), scalars=_DRAW, constants={"ACTIONS": 6, "DISCRETE": 0}
+        sample.GAUSSIAN,
+        lambda n: {"N": n},
+        (1, 33, 257),
+        {"first": integers(100)},
+        scalars=_DRAW,
+        constants={"ACTIONS": 6, "DISCRETE": 0},
     ),
     "gae": Case(gae.GAE, lambda n: {"N": n, "T": 7}, (1, 33, 257), _FLAGS, {"gamma": 0.99, "gae_lambda": 0.95}),
     "ppo_loss-categorical": _loss(
