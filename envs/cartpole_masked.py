@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
+
 from envs import cartpole
 
 SPEC = dataclasses.replace(
@@ -13,3 +15,8 @@ SPEC = dataclasses.replace(
     observation_high=cartpole.SPEC.observation_high[::2],
     header=Path(__file__).with_suffix(".h"),
 )
+
+
+def render(state: np.ndarray) -> np.ndarray:
+    """(4,) float32, the state, to CartPole's picture, (H, W, 3) uint8."""
+    return cartpole.render(state)

@@ -1,4 +1,7 @@
-"""GridMaze: walk right (0), up (1), left (2) or down (3) to the goal of a maze never seen before. Data sheet in gridmaze.h."""
+"""GridMaze: walk right (0), up (1), left (2) or down (3) to the goal of a maze never seen before.
+
+Data sheet in gridmaze.h.
+"""
 
 from pathlib import Path
 

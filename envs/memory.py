@@ -1,4 +1,7 @@
-"""Memory: four symbols are shown, later they are to be said in order: A (1), B (2), or silence (0). Data sheet in memory.h."""
+"""Memory: four symbols are shown, later they are to be said in order: A (1), B (2), or silence (0).
+
+Data sheet in memory.h.
+"""
 
 from pathlib import Path
 

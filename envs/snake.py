@@ -1,5 +1,6 @@
 """Snake for four: each an agent that goes straight on (0) or turns left (1) or right (2). Data sheet in snake.h."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,7 @@ def render(state: np.ndarray) -> np.ndarray:
     for row, color in zip(state.reshape(_AGENTS, -1), _COLORS, strict=True):
         draw.ellipse(box(int(row[4]), int(row[5]), 10), "#d9822b")
         pieces = cells(row)
-        for (x, y), (next_x, next_y) in zip(pieces, pieces[1:], strict=False):
+        for (x, y), (next_x, next_y) in itertools.pairwise(pieces):
             one, other = box(x, y, 7), box(next_x, next_y, 7)
             draw.rectangle((*map(min, one[:2], other[:2]), *map(max, one[2:], other[2:])), color)
         for x, y in pieces:

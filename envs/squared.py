@@ -1,5 +1,6 @@
-"""Squared: walk right (1), up (2), left (3), down (4) or not at all (0) to the targets on the edge of a square. Data sheet
-in squared.h.
+"""Squared: walk right (1), up (2), left (3), down (4) or not at all (0) to the targets on the edge of a square.
+
+Data sheet in squared.h.
 """
 
 from pathlib import Path

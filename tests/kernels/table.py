@@ -19,6 +19,7 @@ import test_episode_seeds  # noqa: E402
 import test_fma_peak  # noqa: E402
 import test_gae  # noqa: E402
 import test_global_norm  # noqa: E402
+import test_grids  # noqa: E402
 import test_gymnasium  # noqa: E402
 import test_mlp  # noqa: E402
 import test_muon  # noqa: E402
@@ -88,6 +89,11 @@ for _name, _case in test_gymnasium.CASES.items():
     PROOFS[f"env_reset-{_name}"] = (f"Gymnasium {_case.gymnasium}", [test_planted_dynamics.START[_name]])
 PROOFS["env_step-breakout"] = ("a slow game of sets, situations by hand", test_breakout.MISTAKES)
 PROOFS["env_reset-breakout"] = ("a slow game of sets", test_breakout.START)
+for _name in test_grids.GAMES:
+    PROOFS[f"env_step-{_name}"] = ("a slow game of cells", test_grids.MISTAKES[_name])
+    PROOFS[f"env_reset-{_name}"] = ("a slow game of cells", [test_grids.START[_name]])
+PROOFS["env_step-cartpole_masked"] = ("CartPole's step", test_planted_dynamics.STEP["cartpole"])
+PROOFS["env_reset-cartpole_masked"] = ("CartPole's reset", [test_planted_dynamics.START["cartpole"]])
 
 HEAD = """# Every kernel and its proofs
 

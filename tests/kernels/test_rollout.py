@@ -212,7 +212,11 @@ FAULTS = {
         "for (int k = 0; k < D; k++) tile[(n - share.begin) * D + k] = next[n * D + k];",
         "",
     ),
-    "the policy sees the step before": ("cartpole", "for (int k = 0; k < D; k++) tile[(n - share.begin) * D + k] = o[k];", ""),
+    "the policy sees the step before": (
+        "cartpole",
+        "for (int k = 0; k < D; k++) tile[(n - share.begin) * D + k] = o[k];",
+        "",
+    ),
     "the time limit is one step late": ("cartpole", "length >= max_episode_steps", "length > max_episode_steps"),
     "deaths have a final observation": ("cartpole", CUT, "if (cut || dead)\n"),
     "the return lacks its last reward": ("cartpole", "episode_return[n] + r[agent];", "episode_return[n];"),
