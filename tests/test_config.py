@@ -131,7 +131,7 @@ MISTAKES = [
     ("ppo.gama=1", "got 'ppo.gama'", "Nearest: ppo.gamma"),
     ("ppo.epochs=1", "got 'ppo.epochs'", "Nearest: ppo.update_epochs"),
     ("sed=1", "got 'sed'", "Nearest: seed"),
-    ("env.id=CartPole-v1", "env.id: wanted env=gymnasium with it", "other environments have no such key"),
+    ("env.id=CartPole-v1", "env.id: wanted env=gymnasium or env=atari or env=pettingzoo with it", "other environments have no such key"),
     ("env.wrokers=1", "got 'env.wrokers'", "Nearest: env.workers"),
     ("ppo.zzz=1", "got 'ppo.zzz'", "Valid: ppo.total_steps"),
     ("zzz=1", "got 'zzz'", "Valid: env, policy"),
@@ -142,12 +142,14 @@ MISTAKES = [
     ("~env", "env: wanted a value", "Give env=<value>"),
     (
         "env=cartpol",
-        "one of acrobot, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, atari, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum, "
+        "pettingzoo; got 'cartpol'",
         "Nearest: cartpole",
     ),
     (
         "env.name=cartpol",
-        "one of acrobot, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum; got 'cartpol'",
+        "one of acrobot, atari, breakout, cartpole, gymnasium, mountain_car, mountain_car_continuous, pendulum, "
+        "pettingzoo; got 'cartpol'",
         "Nearest: cartpole",
     ),
     ("env.max_episode_steps=0", "env.max_episode_steps: wanted a whole number of at least 1", "got 0"),

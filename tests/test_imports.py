@@ -13,7 +13,9 @@ STAGES = ("compose", "validate", "train", "evaluate", "report")
 KEEPERS = {
     "cupy": ("kernels/",),
     "cupy_backends": ("kernels/",),
+    "ale_py": ("envs/",),
     "gymnasium": ("envs/",),
+    "pettingzoo": ("envs/",),
     "mlflow": ("pipeline/tracking.py",),
     "hydra": ("pipeline/config.py", *(f"pipeline/{stage}.py" for stage in STAGES)),
 }
