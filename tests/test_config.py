@@ -131,7 +131,11 @@ MISTAKES = [
     ("ppo.gama=1", "got 'ppo.gama'", "Nearest: ppo.gamma"),
     ("ppo.epochs=1", "got 'ppo.epochs'", "Nearest: ppo.update_epochs"),
     ("sed=1", "got 'sed'", "Nearest: seed"),
-    ("env.id=CartPole-v1", "env.id: wanted env=gymnasium or env=atari or env=pettingzoo with it", "other environments have no such key"),
+    (
+        "env.id=CartPole-v1",
+        "env.id: wanted env=gymnasium or env=atari or env=pettingzoo with it",
+        "other environments have no such key",
+    ),
     ("env.wrokers=1", "got 'env.wrokers'", "Nearest: env.workers"),
     ("ppo.zzz=1", "got 'ppo.zzz'", "Valid: ppo.total_steps"),
     ("zzz=1", "got 'zzz'", "Valid: env, policy"),
