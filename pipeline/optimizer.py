@@ -32,7 +32,7 @@ class Adam:
         self._first, self._second = torch.zeros_like(flat.parameters), torch.zeros_like(flat.parameters)
         # beta1^t and beta2^t as running products, which round alike on every machine.
         self._powers = torch.ones(2, dtype=torch.float64)
-        self._running, self._prepared = np.ones((steps, 2)), np.empty((steps, 3))
+        self._running, self._prepared = np.empty((steps, 2)), np.empty((steps, 3))
         self._schedules = flat.parameters.new_empty(steps, 3)
         self.norms, self._scale = flat.parameters.new_empty(steps), flat.parameters.new_empty(1)
         self.squares = flat.parameters.new_empty(partitions(len(flat.parameters)))
@@ -48,11 +48,9 @@ class Adam:
         self._schedules.copy_(torch.from_numpy(self._prepared))
 
     def end(self, steps: int) -> None:
-        """Counts the steps of the iteration that were taken, from its first on.
-
-        Where the steps are recorded, this runs before the first iteration, has no effect, and all are taken.
-        """
-        self._powers.numpy()[:] = self._running[steps - 1]
+        """Tells how many of the iteration's steps were taken, from its first on, where they were not all."""
+        if steps < len(self._running):
+            self._powers.numpy()[:] = self._running[steps - 1]
 
     def step(self, number: int = 0) -> None:
         """Step `number` of the iteration, on the gradient that lies in the flat buffer."""
