@@ -27,6 +27,7 @@ SIZE = 84  # pixels of an observation's side
 STACK = 4  # observations that are seen at once
 _NOOP, _FIRE = 0, 1  # by their places in a game's action set, which begins with NOOP
 _WATCHED = 120  # frames for which a game is left alone, to see whether it begins by itself
+_FIRES: dict[tuple[str, str], bool] = {}  # by id and arguments: whether FIRE begins the game, seen once a process
 
 
 class Atari(gymnasium.Env):
@@ -64,7 +65,10 @@ class Atari(gymnasium.Env):
         self._count = 0
         self.action_space = self._game.action_space
         self.observation_space = spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
-        self.fires = self._begins_by_fire()
+        key = (id, repr(sorted(kwargs.items())))
+        if key not in _FIRES:
+            _FIRES[key] = self._begins_by_fire()
+        self.fires = _FIRES[key]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -53,11 +53,9 @@ class Adam:
         self._schedules.copy_(self._sent[0], non_blocking=True)
 
     def end(self, steps: int) -> None:
-        """Counts the steps of the iteration that were taken, from its first on.
-
-        Where the steps are recorded, this runs before the first iteration, has no effect, and all are taken.
-        """
-        self._powers.numpy()[:] = self._running[steps - 1]
+        """Tells how many of the iteration's steps were taken, from its first on, where they were not all."""
+        if steps < len(self._running):
+            self._powers.numpy()[:] = self._running[steps - 1]
 
     def step(self, number: int = 0) -> None:
         """Step `number` of the iteration, on the gradient that lies in the flat buffer."""

@@ -17,7 +17,8 @@ from kernels.errors import UserError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PACKAGES = (
-    "torch", "numpy", "scipy", "gymnasium", "mujoco", "envpool", "hydra-core", "dvc", "mlflow", "cupy-cuda12x",
+    "torch", "numpy", "scipy", "gymnasium", "mujoco", "envpool", "ale-py", "pettingzoo", "hydra-core", "dvc", "mlflow",
+    "cupy-cuda12x",
     "cupy-cuda13x", "safetensors",
 )  # fmt: skip
 # Written by the pipeline itself, so that a change there does not say that the sources differ from the commit.

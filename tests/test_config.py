@@ -133,7 +133,7 @@ MISTAKES = [
     ("sed=1", "got 'sed'", "Nearest: seed"),
     (
         "env.id=CartPole-v1",
-        "env.id: wanted env=envpool or env=gymnasium with it",
+        "env.id: wanted env=atari or env=envpool or env=gymnasium or env=pettingzoo with it",
         "other environments have no such key",
     ),
     ("env.threads=2", "env.threads: wanted env=envpool with it", "other environments have no such key"),

@@ -300,7 +300,7 @@ def test_normalized_by_all_that_was_seen() -> None:
         ("            self._return.masked_fill_((out.terminated | out.truncated).bool(), 0.0)\n", ""),
         ("(out.terminated | out.truncated).bool()", "out.terminated.bool()"),
         ("for observation in (out.observation, out.final_observation):", "for observation in (out.observation,):"),
-        ("            self._observation.add(observation)\n", ""),
+        ("            self._observation.add(self._seen(observation))\n", ""),
         ("shift.square() * (self._count * count / total)", "shift.square()"),
         ("self._return.mul_(self._gamma)", "self._return.mul_(0.99)"),
         ("self._reward.normalize(out.reward, centered=False)", "self._reward.normalize(out.reward)"),

@@ -14,7 +14,9 @@ KEEPERS = {
     "cupy": ("kernels/",),
     "cupy_backends": ("kernels/",),
     "envpool": ("envs/",),
+    "ale_py": ("envs/",),
     "gymnasium": ("envs/",),
+    "pettingzoo": ("envs/",),
     "mlflow": ("pipeline/tracking.py",),
     "hydra": ("pipeline/config.py", *(f"pipeline/{stage}.py" for stage in STAGES)),
 }

@@ -286,7 +286,7 @@ ENVIRONMENTS = [
 
 HOSTS = [
     Typed("an id that Gymnasium knows not", "train", f"{HOST}LunarLander-v2", r"env\.id: wanted an id that Gymnasium knows; got 'LunarLander-v2', nearest: LunarLander-v3.*\. For a class of yours write module:Class"),
-    Typed("an id of a native environment", "validate", "env=cartpole env.id=CartPole-v1 out=new", r"env\.id: wanted env=gymnasium or env=envpool with it; other environments have no such key"),
+    Typed("an id of a native environment", "validate", "env=cartpole env.id=CartPole-v1 out=new", r"env\.id: wanted env=atari or env=envpool or env=gymnasium or env=pettingzoo with it; other environments have no such key"),
     Typed("no module of that name", "train", f"{HOST}my_game:Game", r"env\.id: wanted a module in this folder or installed; got 'my_game', nearest: my_games",
           write("my_games.py", "")),
     Typed("no class of that name", "train", f"{HOST}games_a:Gmae", r"env\.id: wanted a class of games_a; got 'Gmae', nearest: Game.*",
