@@ -15,7 +15,7 @@ from kernels import launcher
 from kernels.emulated import SHARED_LIMIT, Emulated
 from kernels.errors import UserError
 from kernels.gae import GAE
-from kernels.launcher import SHARED_LIMITS, Program, emulating
+from kernels.launcher import SHARED_LIMITS, HostProgram, Program, emulating
 from kernels.mlp import GRADIENT
 from kernels.shuffle import shuffle
 
@@ -283,6 +283,11 @@ def test_what_a_capture_refuses_is_refused(device: Emulated, work: Callable[[Emu
     with pytest.raises(RuntimeError, match="recorded"):
         Program(lambda: work(device, tensor))
     launch(torch.zeros(3, dtype=torch.int32))  # and the stream is in order again
+
+
+def test_a_program_of_the_hosts_takes_no_launch_on_a_device(device: Emulated) -> None:
+    with pytest.raises(RuntimeError, match="shuffle: a program of the host's takes no launch"):
+        HostProgram(lambda: launch(torch.zeros(3, dtype=torch.int32)))
 
 
 def test_a_launch_that_fails_is_reported_where_it_is_waited_for() -> None:
