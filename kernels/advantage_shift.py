@@ -13,7 +13,7 @@ ADVANTAGE_SHIFT = Kernel(
         Size("B"),
     ],
     blocks=lambda size: size["K"],
-    threads=32,
+    threads=512,
 )
 
 

@@ -325,6 +325,8 @@ class Kernel:
         types = [numpy_type(a) for a in self.arguments]
 
         def run(blocks: int, values: list[torch.Tensor | float]) -> None:
+            if HostProgram.recording:
+                raise RuntimeError(f"{self.name}: a program of the host's takes no launch on a device")
             raw = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
             arguments = tuple(t(v) for t, v in zip(types, raw, strict=True))
             device.launch(function, (blocks,), (self.threads,), arguments, shared, values)

@@ -11,8 +11,8 @@ DEVICE_MEMBER void pack_layer(const float* parameters, float* packed) {
     for (int line = lines.begin; line < lines.end; line++) {
         const int first = line * LINE;
         float* panel = to + first * I;
-        for (int i = 0; i < I; i++)
-            BLOCK_FOR(c, 0, LINE) panel[i * LINE + c] = first + c < O ? from[i * O + first + c] : 0.0f;
+        BLOCK_FOR(i, 0, I)
+            for (int c = 0; c < LINE; c++) panel[i * LINE + c] = first + c < O ? from[i * O + first + c] : 0.0f;
         BLOCK_FOR(c, 0, LINE) to[I * padded(O) + first + c] = first + c < O ? bias[first + c] : 0.0f;
     }
     for (int line = lines_back.begin; line < lines_back.end; line++) {
@@ -21,8 +21,8 @@ DEVICE_MEMBER void pack_layer(const float* parameters, float* packed) {
         if constexpr (L && I % LINE == 0 && O % LINE == 0)
             tile_transpose<LINE, O>(from + first * O, O, panel, LINE);
         else
-            for (int o = 0; o < O; o++)
-                BLOCK_FOR(c, 0, LINE) panel[o * LINE + c] = first + c < I ? from[(first + c) * O + o] : 0.0f;
+            BLOCK_FOR(o, 0, O)
+                for (int c = 0; c < LINE; c++) panel[o * LINE + c] = first + c < I ? from[(first + c) * O + o] : 0.0f;
     }
 }
 

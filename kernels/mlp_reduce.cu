@@ -8,22 +8,28 @@ struct Reduction {
     Range share;  // this block's lines
     float* sums;  // (Q): the partitions' sum, laid out as they are, zero beside the matrices
 
-    // Adds the lines of `floats` floats from `begin` that are this block's, and hands each to place(number, line).
+    // Adds up this block's lines. A GPU's neighbouring threads read neighbouring vectors, a host's core whole lines.
+    DEVICE_MEMBER void add() const {
+        constexpr int V = ON_DEVICE ? 1 : LINE / VECTOR, PARTS = LINE / VECTOR / V;
+        BLOCK_FOR(i, share.begin * PARTS, share.end * PARTS) {
+            const float* partial = partials + i * V * VECTOR;
+            vec total[V];
+            UNROLL for (int v = 0; v < V; v++) total[v] = load(partial + v * VECTOR);
+            for (int p = 1; p < P; p++) {
+                partial += Q;
+                UNROLL for (int v = 0; v < V; v++) total[v] = total[v] + load(partial + v * VECTOR);
+            }
+            UNROLL for (int v = 0; v < V; v++) store(sums + (i * V + v) * VECTOR, total[v]);
+        }
+        BARRIER();
+    }
+
+    // Hands each of the lines of `floats` floats from `begin` that are this block's to place(number, line).
     template <class Place>
     DEVICE_MEMBER void lines(int begin, int floats, Place place) const {
         const int from = begin / LINE, to = from + floats / LINE;
-        BLOCK_FOR(line, from > share.begin ? from : share.begin, to < share.end ? to : share.end) {
-            float* sum = sums + line * LINE;
-            const float* partial = partials + line * LINE;
-            vec total[LINE / VECTOR];
-            UNROLL for (int v = 0; v < LINE / VECTOR; v++) total[v] = load(partial + v * VECTOR);
-            for (int p = 1; p < P; p++) {
-                partial += Q;
-                UNROLL for (int v = 0; v < LINE / VECTOR; v++) total[v] = total[v] + load(partial + v * VECTOR);
-            }
-            UNROLL for (int v = 0; v < LINE / VECTOR; v++) store(sum + v * VECTOR, total[v]);
-            place(line - from, sum);
-        }
+        BLOCK_FOR(line, from > share.begin ? from : share.begin, to < share.end ? to : share.end)
+            place(line - from, sums + line * LINE);
     }
 
     // A matrix in panels, from `begin`, to rows as they lie.
@@ -89,6 +95,7 @@ KERNEL mlp_reduce(const float* partials,    // (P, Q)
     SHARED(float, columns, LINE);
     const Range share = block_share(Q / LINE);
     const Reduction reduction{partials, P, Q, share, sums};
+    reduction.add();
     reduce_tower<0>(reduction, gradient);
     if constexpr (TOWERS == 2) reduce_tower<1>(reduction, gradient);
 #if !LS_DISCRETE

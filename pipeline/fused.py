@@ -33,8 +33,8 @@ class Learner:
         self._metric_partials = new(count, len(METRICS))
 
     def prepared(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The launches of `work`, recorded now."""
-        return Program(work)
+        """The launches of `work`, on the CPU recorded now."""
+        return Program(work) if self._packed.device.type == "cpu" else work
 
     def evaluate(self, rollout: Rollout) -> None:
         self._mlp.values(self._packed, rollout.observations.flatten(0, 1), rollout.values.view(-1))

@@ -388,7 +388,7 @@ CASES: dict[str, Case] = {
     "advantage_shift": Case(
         advantage_shift.ADVANTAGE_SHIFT,
         lambda n: {"K": 3, "B": n, "M": 3 * n},
-        (1, 33, 600),
+        (1, 33, 2100),
         {"indices": lambda g, shape: torch.randperm(math.prod(shape), generator=g).view(shape).int()},
     ),
     "squares": Case(global_norm.SQUARES, lambda n: {"n": n, "P": partitions(n)}, (1, 33, 600)),

@@ -109,9 +109,12 @@ every row, skips none, and holds this page to have all rows.
 - **Memory**: AddressSanitizer and UndefinedBehaviorSanitizer with these numbers of rows, at 32 threads; the fewest and
   the most at 128, the most at 1 too.
   An index out of bounds, a shift too far, an overflow and too little shared memory, put in, are seen by it.
+- **Emulated**: launched as on CUDA (grid, block of so many threads, shared memory, packed parameters) on the emulated
+  device, four lanes and the GPU's tiles, with these numbers of rows: the bits of the product, nothing written beside an
+  array. Wrong launches of each kind, put in, are seen.
 
-| kernel | reference | mistakes | NVRTC {architectures} | race | memory |
-|---|---|---:|---|---|---|
+| kernel | reference | mistakes | NVRTC {architectures} | race | memory | emulated |
+|---|---|---:|---|---|---|---|
 """
 
 
@@ -126,7 +129,8 @@ def document() -> str:
         count = barriers.count(name)
         race = f"passes, {count} barrier{'s' if count > 1 else ''}" if count else "passes"
         sizes = ", ".join(map(str, case.rows))
-        rows.append(f"| `{name}` | {reference} | {len(mistakes)} | {figures[name]} | {race} | passes, {sizes} |\n")
+        gates = f"{race} | passes, {sizes} | {case.kernel.threads} threads, {sizes}"
+        rows.append(f"| `{name}` | {reference} | {len(mistakes)} | {figures[name]} | {gates} |\n")
     return HEAD.format(architectures=", ".join(head.split()[1:])) + "".join(rows)
 
 

@@ -1,7 +1,4 @@
-"""On a CUDA device every kernel gives the CPU's bits. Skipped, and said so, where there is none.
-
-But for the MLP's kernels that work on a tile: only the CPU launches them, and the tile itself differs between the two.
-"""
+"""On a CUDA device every kernel gives the CPU's bits. Skipped, and said so, where there is none."""
 
 from typing import Any
 
@@ -21,16 +18,7 @@ def on(device: str, arguments: list[Any]) -> list[Any]:
     return [value.to(device) if isinstance(value, torch.Tensor) else value for value in arguments]
 
 
-TILED = {
-    "mlp_sizes",
-    "mlp_values",
-    "mlp_distribution",
-    "mlp_final_values",
-    "mlp_gradient",
-    "mlp_policy_metrics",
-    "mlp_rollout",
-}
-ROWS = [(name, rows) for name, case in CASES.items() if case.kernel.name not in TILED for rows in case.rows]
+ROWS = [(name, rows) for name, case in CASES.items() for rows in case.rows]
 
 
 @pytest.mark.parametrize(("name", "rows"), ROWS)

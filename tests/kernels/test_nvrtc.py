@@ -9,7 +9,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-import torch
 from cases import CASES
 from conftest import Plant
 from networks import network
@@ -25,6 +24,7 @@ MAX_REGISTERS_OF = {
     "mlp_rollout": 128,
 }  # three and four blocks of 128 threads at once
 MAX_SHARED = 4096  # bytes, beside the tile of a fused kernel, whose size the launch says
+MAX_SHARED_OF = {"advantage_shift": 12288}  # a block a minibatch: few, and each alone with its multiprocessor
 DEFAULT = network((64, 64), 4, 2)
 DEFAULT_TILE = 64 * 1024  # bytes: what the smallest device gives a block
 KERNEL_TEXT = re.compile(r"^KERNEL (\w+)\(.*?^\}\n", re.M | re.S)
@@ -87,7 +87,7 @@ def check_bounds(kernel: Kernel, cubin: Cubin, architecture: str) -> None:
     assert 0 < cubin.registers <= MAX_REGISTERS_OF.get(kernel.name, MAX_REGISTERS), architecture
     assert cubin.spill_bytes == 0, architecture
     assert cubin.stack_bytes == 0, architecture  # no array that is indexed at run time
-    assert cubin.shared_bytes <= MAX_SHARED, architecture
+    assert cubin.shared_bytes <= MAX_SHARED_OF.get(kernel.name, MAX_SHARED), architecture
 
 
 @pytest.mark.parametrize(
