@@ -68,7 +68,7 @@ def least_bytes(training: Training, config: PPOConfig) -> int:
     """What an iteration must move through memory at least.
 
     The rollout is written once. The advantages read it but for the actions, and each epoch reads its observations,
-    actions, log-probabilities, advantages and returns. Each minibatch reads parameters and both moments and writes them.
+    actions, log-probabilities, advantages and returns. Each minibatch reads and writes parameters and moments.
     """
     rollout = training.ppo.rollout
     written = sum(each.nbytes for each in vars(rollout).values() if isinstance(each, torch.Tensor))

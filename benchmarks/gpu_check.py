@@ -1,8 +1,8 @@
 """All that a GPU can tell, in one command of under four minutes: `make gpu-check OUT=build/gpu-check`.
 
 Tests marked `gpu`, compute-sanitizer over the smallest training where the tool exists, then the benchmark, whose table
-comes last. OUT holds gpu.json, and each step's words. It needs the checkout, a CUDA image's torch, CuPy, NumPy, pytest and
-safetensors, and what `make gpu-wheels` puts into build/gpu-wheels where there is a network.
+comes last. OUT holds gpu.json, and each step's words. It needs the checkout, a CUDA image's torch, CuPy, NumPy, pytest
+and safetensors, and what `make gpu-wheels` puts into build/gpu-wheels where there is a network.
 
 Exits with 2 where there is no GPU, with 1 where a step failed.
 """
