@@ -1,4 +1,7 @@
-"""Gymnasium environments as a vector environment: stepped by a loop in this process, or by worker processes."""
+"""Environments of others as a vector environment.
+
+Gymnasium's are stepped by a loop in this process, or by worker processes; EnvPool's by envs/envpool_adapter.py's pool.
+"""
 
 import contextlib
 import functools
@@ -17,17 +20,18 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from envs import player
-from envs.gymnasium_adapter import GymnasiumSpec
-from envs.player import Board, Player, PlayError, Task
+from envs.envpool_adapter import EnvPoolSpec, Pool
+from envs.gymnasium_adapter import GymnasiumSpec, HostSpec, WorldSpec
+from envs.player import Board, PlayError, Task
 from envs.spec import Box, MultiDiscrete
-from envs.vector import StepOutput, empty_output
+from envs.vector import StepOutput, empty_output, worlds
 from kernels.episode_seeds import episode_seeds as training_seeds
 from kernels.episode_seeds import host_seeds
 from kernels.errors import UserError
@@ -39,11 +43,12 @@ START_SECONDS = 60.0  # for a process to begin and to import, beside what making
 
 
 class HostVectorEnv:
-    """N Gymnasium environments with same-step autoreset, as `envs.vector.VectorEnv` describes it.
+    """N environments of others with same-step autoreset, as `envs.vector.VectorEnv` describes it.
 
     Each episode begins by `reset(seed=s)`, s from its seed (`kernels.episode_seeds.host_seeds`), in the step that ended
-    the one before it. Gymnasium's own autoreset is not used, so no row is a filler between two episodes, and all of
-    them count as steps. How the environments are stepped changes no bit, if they share nothing with one another.
+    the one before it. Gymnasium's and EnvPool's own autoreset is not used, so no row is a filler between two episodes,
+    and all of them count as steps. How the environments are stepped changes no bit, if they share nothing with one
+    another. Where only the first episode takes a seed (see `spec.seeded_at_reset`), later ones have theirs by name.
 
     What an environment is in the midst of cannot be saved: `state` holds the episodes' seeds alone.
 
@@ -54,19 +59,21 @@ class HostVectorEnv:
         device: where observations and rewards go; the environments run on the host.
 
     Attributes:
-        workers: processes that step the environments; 0: a loop in this one.
+        workers: processes that step the environments; 0: a loop in this one; None: the threads of a pool.
 
     Raises:
         UserError: an environment cannot be made.
     """
 
-    def __init__(self, spec: GymnasiumSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
+    alive: Tensor | None = None
+
+    def __init__(self, spec: HostSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
         if num_envs < 1:
             raise UserError(f"env: num_envs must be at least 1; got {num_envs}")
         self.spec, self.num_envs, self.device = spec, num_envs, device
         self._run_seed = run_seed
-        self.workers = faster(spec, num_envs) if spec.workers is None else min(spec.workers, num_envs)
-        self._stepper = _stepper(spec, num_envs, self.workers)
+        self._stepper = stepper(spec, num_envs)
+        self.workers = self._stepper.workers
         self._board = board = self._stepper.board
         self._action = torch.from_numpy(board.action).view(num_envs, *spec.action_shape)
         written = (
@@ -75,7 +82,7 @@ class HostVectorEnv:
         )  # fmt: skip
         self._written = [torch.from_numpy(array) for array in written]
         self._expected = [(each.dtype, each.shape) for each in (self._action, *empty_output(spec, num_envs, device))]
-        self._environment = torch.arange(num_envs, dtype=torch.int32)
+        self._environment = worlds(spec, num_envs)
         self._state = {name: torch.zeros(num_envs, dtype=torch.int64) for name in ("episode_seed", "episode_index")}
         self._next_seed = torch.zeros(num_envs, dtype=torch.int64)
         weakref.finalize(self, self._stepper.close)
@@ -125,20 +132,29 @@ class HostVectorEnv:
         self._stepper.step()
         for target, source in zip(out, self._written, strict=True):
             target.copy_(source)
-        ended = self._board.terminated | self._board.truncated
-        if ended.any():
-            rows = torch.from_numpy(ended).bool()
+        begun = self._begun()
+        if begun.any():
+            rows = torch.from_numpy(begun).bool()
             self._state["episode_seed"][rows] = self._next_seed[rows]
             self._state["episode_index"] += rows
             self._announce()
+
+    @property
+    def frames(self) -> int:
+        """Frames that emulators made since the first reset, those at episodes' starts included; 0 where none count."""
+        return int(self._board.frames.sum())
 
     def state(self) -> dict[str, Tensor]:
         """By reference: episode_seed and episode_index (N,) int64, of the episodes that are being played."""
         return dict(self._state)
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> NoReturn:
-        """Raises ValueError: no environment of Gymnasium's can be put back to where it was."""
+        """Raises ValueError: no environment of others can be put back to where it was."""
         raise ValueError(f"load_state: the state of {self.spec.id} cannot be saved, nor loaded")
+
+    def _begun(self) -> np.ndarray:
+        """(N,) uint8: where the step began a new episode."""
+        return self._board.terminated | self._board.truncated
 
     def _seeds(self, episode: Tensor) -> Tensor:
         return training_seeds(self._run_seed, self._environment, episode)
@@ -147,6 +163,30 @@ class HostVectorEnv:
         """Puts the seeds of the episodes that come next on the board."""
         self._next_seed = self._seeds(self._state["episode_index"] + 1)
         self._board.seed[:] = host_seeds(self._next_seed).numpy()
+
+
+class Worlds(HostVectorEnv):
+    """PettingZoo's parallel environments, each agent a row: k rows a world, one world after the other.
+
+    A world's episodes are of the seed that all its rows have. They begin an episode together, whenever each ended;
+    between the two a row is a filler, as `envs.vector.VectorEnv` describes it.
+
+    Raises:
+        UserError: the number of rows is no multiple of k.
+    """
+
+    def __init__(self, spec: WorldSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
+        if num_envs % spec.agents:
+            near = max(1, num_envs // spec.agents) * spec.agents
+            raise UserError(
+                f"ppo.num_envs: wanted a multiple of the {spec.agents} agents of {spec.id}, each of which is a row; "
+                f"got {num_envs}. Nearest: {near}, {near + spec.agents}"
+            )
+        super().__init__(spec, num_envs, run_seed, device)
+        self.alive = torch.from_numpy(self._board.alive)
+
+    def _begun(self) -> np.ndarray:
+        return self._board.begun
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -158,6 +198,7 @@ class Stepper(Protocol):
     """Plays what is on the board. Each call raises UserError where an environment does not answer as it should."""
 
     board: Board
+    workers: int | None  # processes; None: threads of a pool's own
 
     def reset(self) -> None:
         """Begins episodes of the board's seeds in all environments."""
@@ -169,23 +210,39 @@ class Stepper(Protocol):
         """Ends the environments, and processes."""
 
 
+def stepper(spec: HostSpec, num_envs: int) -> Stepper:
+    """Who steps N environments of the specification."""
+    if isinstance(spec, EnvPoolSpec):
+        return Pool(spec, player.board(*_shape(spec, num_envs)))
+    assert isinstance(spec, GymnasiumSpec)
+    workers = faster(spec, num_envs // spec.agents) if spec.workers is None else min(spec.workers, num_envs)
+    return _stepper(spec, num_envs, workers)
+
+
 def _stepper(spec: GymnasiumSpec, num_envs: int, workers: int) -> Stepper:
     return Workers(spec, num_envs, workers) if workers else Loop(spec, num_envs)
 
 
-def _shape(spec: GymnasiumSpec, num_envs: int) -> tuple[int, int, int, bool]:
+def _shape(spec: HostSpec, num_envs: int) -> tuple[int, int, int, bool]:
     """The arguments of `player.board`."""
     return num_envs, spec.observation_size, int(np.prod(spec.action_shape)), spec.discrete
+
+
+def _task(spec: GymnasiumSpec, first: int, end: int, **process: Any) -> Task:
+    agents = spec.agents if isinstance(spec, WorldSpec) else 0
+    common = (spec.id, spec.kwargs, spec.max_episode_steps, first, end, agents)
+    return Task(*common, **process)
 
 
 class Loop:
     """All environments in this process, one after the other."""
 
+    workers: int | None = 0
+
     def __init__(self, spec: GymnasiumSpec, num_envs: int) -> None:
         self._spec = spec
         self.board = player.board(*_shape(spec, num_envs))
-        environments = [player.make(spec.id, spec.kwargs, spec.max_episode_steps) for _ in range(num_envs)]
-        self._player = Player(environments, self.board)
+        self._player = player.players(_task(spec, 0, num_envs), self.board)
 
     def reset(self) -> None:
         try:
@@ -217,6 +274,7 @@ class Workers:
 
     def __init__(self, spec: GymnasiumSpec, num_envs: int, workers: int) -> None:
         self._spec = spec
+        self.workers: int | None = workers
         shape = _shape(spec, num_envs)
         with (
             tempfile.TemporaryFile()
@@ -225,7 +283,8 @@ class Workers:
         ):
             file.truncate(player.board_bytes(*shape))
             self.board = player.board(*shape, mmap.mmap(file.fileno(), 0))
-            edges = [num_envs * number // workers for number in range(workers + 1)]
+            worlds = num_envs // spec.agents
+            edges = [worlds * number // workers * spec.agents for number in range(workers + 1)]
             self._shares = list(itertools.pairwise(edges))
             self._processes: list[subprocess.Popen[bytes]] = []
             self._answers: list[int] = []
@@ -241,9 +300,7 @@ class Workers:
         spec = self._spec
         answers, inherited = os.pipe()
         self._answers.append(answers)
-        task = Task(
-            spec.id, spec.kwargs, spec.max_episode_steps, first, end, shape, memory, inherited, os.getpid()
-        )  # fmt: skip
+        task = _task(spec, first, end, board=shape, memory=memory, answers=inherited, parent=os.getpid())
         path = [str(Path.cwd()) if entry == "" else entry for entry in sys.path]
         arguments = (json.dumps(path), player.__file__, json.dumps(asdict(task)))
         self._processes.append(
@@ -357,7 +414,7 @@ def faster(spec: GymnasiumSpec, num_envs: int) -> int:
     Throw-away copies are played for a moment, in this process and, unless a step is cheap, by workers.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(cores, num_envs)
+    workers = min(cores, num_envs // spec.agents)
     if workers < 2:
         return 0
     loop = seconds_a_step(spec, num_envs, 0)

@@ -5,6 +5,7 @@
 // State and observation are the same two numbers:
 //   0  position  kept within [-1.2, 0.6]; the valley's floor is at -pi / 6, the goal at 0.5
 //   1  velocity  a step, kept within [-0.07, 0.07]; 0 after a blow against the wall at -1.2
+// Parameters, which may be drawn for each episode (env.parameters): force and gravity, velocity gained in a step.
 // Action: 0 pushes left, 1 not at all, 2 right.
 // Reward: -1 for every step, the last one included.
 // Start: position uniform in [-0.6, -0.4], velocity 0.
@@ -14,7 +15,7 @@
 #include "environment.cuh"
 
 struct Environment {
-    static_assert(LS_STATE == 2 && LS_OBSERVATION == 2, "mountain_car: position and velocity");
+    static_assert(LS_STATE == 2 + LS_PARAMETERS && LS_OBSERVATION == 2, "mountain_car: position and velocity");
     static_assert(LS_DISCRETE && LS_ACTIONS == 3, "mountain_car: three discrete actions");
 
     static DEVICE_MEMBER void reset(const Draws& draws, float* state) {
@@ -24,7 +25,7 @@ struct Environment {
 
     static DEVICE_MEMBER void step(const Draws&, const ActionElement* action, float* state, float& reward,
                                    bool& terminated) {
-        const float force = 0.001f, gravity = 0.0025f;  // velocity gained in a step
+        const float force = PARAMETER(force, 0.001f), gravity = PARAMETER(gravity, 0.0025f);
         const float min_position = -1.2f, max_position = 0.6f, goal = 0.5f, max_speed = 0.07f;
 
         const float push = (float)(action[0] - 1) * force;

@@ -4,6 +4,9 @@ mountain_car_continuous.h.
 
 from pathlib import Path
 
+import numpy as np
+
+from envs import mountain_car
 from envs.spec import Box, EnvSpec
 
 SPEC = EnvSpec(
@@ -17,3 +20,8 @@ SPEC = EnvSpec(
     reward_range=(-0.1, 100.0),
     header=Path(__file__).with_suffix(".h"),
 )
+
+
+def render(state: np.ndarray) -> np.ndarray:
+    """The car in its valley and the flag at the goal; (H, W, 3) uint8 of a state, (2,) float32."""
+    return mountain_car.render(state, goal=0.45)

@@ -63,12 +63,30 @@ def observation_statistics(tensors: Mapping[str, Tensor], device: torch.device) 
     return statistics
 
 
+class Clipped:
+    """A vector environment whose rewards are seen within -limit to limit.
+
+    What is reported of episodes, `episode_return`, is of the environment's own rewards.
+    """
+
+    alive: Tensor | None
+
+    def __init__(self, env: VectorEnv, limit: float) -> None:
+        self._env, self._limit = env, limit
+        self.spec, self.num_envs, self.device, self.alive = env.spec, env.num_envs, env.device, env.alive
+        self.reset, self.state, self.load_state = env.reset, env.state, env.load_state
+
+    def step(self, action: Tensor, out: StepOutput) -> None:
+        self._env.step(action, out)
+        out.reward.clamp_(-self._limit, self._limit)
+
+
 class Normalized:
     """A vector environment that is seen normalized, by one estimator for all N environments.
 
     Each step's observations, and the first ones, enter the statistics once before they are normalized by them; final
-    observations are normalized alike. The discounted return begins at 0 in each episode. What is reported of episodes,
-    `episode_return`, is of the environment's own rewards.
+    observations are normalized alike. The discounted return begins at 0 in each episode. Filler rows enter nothing.
+    What is reported of episodes, `episode_return`, is of the environment's own rewards.
 
     Args:
         env: the environments.
@@ -77,7 +95,7 @@ class Normalized:
     """
 
     def __init__(self, env: VectorEnv, what: Collection[str], gamma: float) -> None:
-        self._env, self._gamma = env, gamma
+        self._env, self._gamma, self.alive = env, gamma, env.alive
         self._observation = Statistics(env.spec.observation_size, env.device) if "observation" in what else None
         self._reward = Statistics(1, env.device) if "reward" in what else None
         self._return = torch.zeros(env.num_envs, dtype=torch.float64, device=env.device)
@@ -98,20 +116,25 @@ class Normalized:
         self._env.reset(observation, episode_seeds)
         self._return.zero_()
         if self._observation:
-            self._observation.add(observation)
+            self._observation.add(self._seen(observation))
             observation.copy_(self._observation.normalize(observation))
 
     def step(self, action: Tensor, out: StepOutput) -> None:
         self._env.step(action, out)
         if self._observation:
-            self._observation.add(out.observation)
+            self._observation.add(self._seen(out.observation))
             for observation in (out.observation, out.final_observation):
                 observation.copy_(self._observation.normalize(observation))
         if self._reward:
             self._return.mul_(self._gamma).add_(out.reward)
-            self._reward.add(self._return[:, None])
+            paid = self._return if self.alive is None else self._return[out.episode_length > 0]
+            self._reward.add(paid[:, None])
             self._return.masked_fill_((out.terminated | out.truncated).bool(), 0.0)
             out.reward.copy_(self._reward.normalize(out.reward, centered=False))
+
+    def _seen(self, observation: Tensor) -> Tensor:
+        """The rows that somebody sees."""
+        return observation if self.alive is None else observation[self.alive.bool()]
 
     def state(self) -> dict[str, Tensor]:
         """The environments' state and the statistics."""

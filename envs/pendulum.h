@@ -5,6 +5,7 @@
 // State:
 //   0  angle             rad    0 is upright, positive is counter-clockwise; kept within [-pi, pi] (not by Gymnasium)
 //   1  angular velocity  rad/s  kept within [-8, 8]
+// Parameters, which may be drawn for each episode (env.parameters): gravity m/s^2, mass kg, length m (of the rod).
 // Observation:
 //   0  cos(angle)
 //   1  sin(angle)
@@ -17,7 +18,7 @@
 #include "environment.cuh"
 
 struct Environment {
-    static_assert(LS_STATE == 2 && LS_OBSERVATION == 3, "pendulum: angle and velocity; cosine, sine and velocity");
+    static_assert(LS_STATE == 2 + LS_PARAMETERS && LS_OBSERVATION == 3, "pendulum: angle, velocity");
     static_assert(!LS_DISCRETE && LS_ACTIONS == 1, "pendulum: one torque");
 
     static constexpr float pi = 3.14159265358979f;
@@ -38,11 +39,11 @@ struct Environment {
 
     static DEVICE_MEMBER void step(const Draws&, const ActionElement* action, float* state, float& reward,
                                    bool& terminated) {
-        const float gravity = 10.0f;   // m/s^2
-        const float mass = 1.0f;       // kg
-        const float length = 1.0f;     // m
-        const float dt = 0.05f;        // s
-        const float max_speed = 8.0f;  // rad/s
+        const float gravity = PARAMETER(gravity, 10.0f);  // m/s^2
+        const float mass = PARAMETER(mass, 1.0f);         // kg
+        const float length = PARAMETER(length, 1.0f);     // m
+        const float dt = 0.05f;                           // s
+        const float max_speed = 8.0f;                     // rad/s
 
         const float angle = state[0], speed = state[1], torque = action[0];
         reward = -(angle * angle + 0.1f * (speed * speed) + 0.001f * (torque * torque));

@@ -3,6 +3,9 @@
 import math
 from pathlib import Path
 
+import numpy as np
+
+from envs.picture import BLUE, GREY, INK, PAPER, Picture
 from envs.spec import Box, EnvSpec
 
 SPEC = EnvSpec(
@@ -16,3 +19,15 @@ SPEC = EnvSpec(
     reward_range=(-(math.pi**2 + 0.1 * 8.0**2 + 0.001 * 2.0**2), 0.0),
     header=Path(__file__).with_suffix(".h"),
 )
+
+
+def render(state: np.ndarray) -> np.ndarray:
+    """The rod on its joint, upright is up; (H, W, 3) uint8 of a state, (2,) float32."""
+    angle = float(state[0])
+    end = -math.sin(angle), math.cos(angle)  # positive is counter-clockwise
+    picture = Picture(x=(-1.3, 1.3), y=(-1.3, 1.3), width=360)
+    picture.circle((0.0, 0.0), 1.0, GREY)
+    picture.circle((0.0, 0.0), 0.98, PAPER)
+    picture.line([(0.0, 0.0), end], BLUE, 0.18)
+    picture.circle((0.0, 0.0), 0.05, INK)
+    return picture.array()

@@ -15,9 +15,11 @@ import json
 import mmap
 import operator
 import os
+import runpy
 import signal
 import sys
 import traceback
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +61,8 @@ def make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> g
         if isinstance(found, str):
             return gymnasium.make(found, disable_env_checker=True, **limit, **kwargs)
         environment = found(**kwargs)
+    except UserError:
+        raise
     except Exception as error:  # whatever an environment raises
         if type(error).__name__ in ("DependencyNotInstalled", "ModuleNotFoundError"):
             raise UserError(f"env.id: wanted {id} to be made; a package is missing: {_one_line(error)}") from error
@@ -80,14 +84,58 @@ def find(id: str) -> str | Callable[..., Any]:
             classes = [
                 key for key, each in content.items() if isinstance(each, type) and issubclass(each, gymnasium.Env)
             ]
-            raise UserError(f"env.id: wanted a class of {module}; got {name!r}, {_near(name, [*classes, *_ids()])}")
-    elif name not in gymnasium.registry:
+            raise UserError(f"env.id: wanted a class of {module}; got {name!r}, {near(name, [*classes, *_ids()])}")
+    elif name not in gymnasium.registry and not _is_atari(name):
         hint = "For a class of yours write module:Class"
-        raise UserError(f"env.id: wanted an id that Gymnasium knows; got {name!r}, {_near(name, _ids())}. {hint}")
+        raise UserError(f"env.id: wanted an id that Gymnasium knows; got {name!r}, {near(name, _ids())}. {hint}")
     return name
 
 
+def make_world(id: str, kwargs: Mapping[str, Any]) -> Any:
+    """One parallel environment of PettingZoo's, by a module's `parallel_env` or by `module:function`.
+
+    Raises:
+        UserError: there is no such module or function; it cannot be made; what was made is no parallel environment.
+    """
+    module, _, name = id.partition(":")
+    content = vars(_import(module))
+    function = content.get(name or "parallel_env")
+    if not callable(function):
+        own = [key for key, each in content.items() if callable(each)]
+        raise UserError(
+            f"env.id: wanted a function of {module}; got {name or 'parallel_env'!r}, "
+            f"{near(name or 'parallel_env', own)}"
+        )
+    try:
+        world = function(**kwargs)
+    except Exception as error:  # whatever an environment raises
+        text = f"env.id, env.kwargs: wanted {id} to be made with {dict(kwargs)}; {type(error).__name__}: "
+        raise UserError(f"{text}{_one_line(error)}\n{traceback.format_exc().rstrip()}") from error
+    if not getattr(world, "possible_agents", None) or hasattr(world, "agent_iter"):
+        raise UserError(
+            f"env.id: wanted a parallel environment of PettingZoo's, with possible_agents; {id} makes a "
+            f"{type(world).__name__}. Turn-based ones are made parallel by pettingzoo.utils.turn_based_aec_to_parallel"
+        )
+    return world
+
+
+def _is_atari(id: str) -> bool:
+    """Whether ale-py knows the id; it is registered then."""
+    if not id.startswith("ALE/"):
+        return False
+    try:
+        gymnasium.register_envs(importlib.import_module("ale_py"))
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"env.id: wanted the package ale-py for {id}; {error.name} is not installed. "
+            "Install it with `pip install 'lockstep[atari]'`"
+        ) from error
+    return id in gymnasium.registry
+
+
 def _import(module: str) -> Any:
+    if module == "envs.atari":  # by its path: in a worker the package would bring torch with it
+        return types.SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("atari.py"))))
     if not {"", str(Path.cwd())} & set(sys.path):
         sys.path.append(str(Path.cwd()))
     try:
@@ -102,7 +150,7 @@ def _import(module: str) -> Any:
             | {path.parent.name for path in Path.cwd().glob("*/__init__.py")}
         )
         raise UserError(
-            f"env.id: wanted a module in this folder or installed; got {module!r}, {_near(module, here)}"
+            f"env.id: wanted a module in this folder or installed; got {module!r}, {near(module, here)}"
         ) from error
     except (Exception, SystemExit) as error:
         text = f"env.id: wanted the module {module} to be imported; {type(error).__name__}: {_one_line(error)}"
@@ -113,7 +161,8 @@ def _ids() -> list[str]:
     return sorted(gymnasium.registry)
 
 
-def _near(name: str, options: Sequence[str]) -> str:
+def near(name: str, options: Sequence[str]) -> str:
+    """In words which options are most like a name that is none of them."""
     lower = {option.lower(): option for option in options}
     found = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
     return f"nearest: {', '.join(lower[each] for each in found)}" if found else "and nothing is like it"
@@ -202,26 +251,33 @@ def _zeros_and_ones(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def writer(part: Part) -> Callable[[Any, np.ndarray], None]:
-    """Writes a value of the part into its elements of a flat observation. ValueError: the value is not of the space."""
+    """Writes a value of the part into its elements of a flat observation, (D,), or n values into those of (n, D).
+
+    ValueError: the value is not of the space.
+    """
     place = slice(part.first, part.first + part.size)
     what = "observation" + "".join(f"[{key!r}]" for key in part.path)
 
-    def checked(value: Any) -> np.ndarray:
-        array = np.asarray(value)
-        if array.shape != part.shape:
-            raise ValueError(f"{what} must have shape {part.shape}; got {array.shape}")
-        return array.reshape(-1)
+    def checked(value: Any, row: np.ndarray) -> np.ndarray:
+        array, many = np.asarray(value), row.shape[:-1]
+        if array.shape != many + part.shape:
+            raise ValueError(f"{what} must have shape {many + part.shape}; got {array.shape}")
+        return array.reshape(*many, -1)
 
     def write_values(value: Any, row: np.ndarray) -> None:
-        row[place] = checked(value)
+        row[..., place] = checked(value, row)
 
     def write_bytes(value: Any, row: np.ndarray) -> None:
-        np.divide(checked(value), np.float32(255.0), out=row[place], casting="same_kind")
+        np.divide(checked(value, row), np.float32(255.0), out=row[..., place], casting="same_kind")
 
     places = np.cumsum((part.first, *part.sizes[:-1])) if part.sizes else np.zeros(0, int)
 
     def write_choices(value: Any, row: np.ndarray) -> None:
-        choices = checked(value).tolist() if part.shape else [operator.index(value)]
+        if row.ndim > 1:
+            for each, one in zip(value, row, strict=True):
+                write_choices(each, one)
+            return
+        choices = checked(value, row).tolist() if part.shape else [operator.index(value)]
         row[place] = 0.0
         for choice, start, size, begin in zip(choices, part.starts, part.sizes, places, strict=True):
             if not start <= choice < start + size:
@@ -234,7 +290,7 @@ def writer(part: Part) -> Callable[[Any, np.ndarray], None]:
 
 
 def flattener(space: gymnasium.Space) -> Callable[[Any, np.ndarray], None]:
-    """Writes an observation of the space, all its parts, into a flat (D,) float32 row."""
+    """Writes an observation of the space, all its parts, into a flat (D,) float32 row; or n into (n, D)."""
     writers = [(part.path, writer(part)) for part in parts(space)]
     if len(writers) == 1 and not writers[0][0]:
         return writers[0][1]
@@ -283,6 +339,9 @@ class Board(NamedTuple):
     episode_return: np.ndarray  # (N,) float32: of the episode of this step, this step included; summed in float64
     episode_length: np.ndarray  # (N,) int32: likewise
     playing: np.ndarray  # (N,) uint8: 1 while its environment is in a call
+    frames: np.ndarray  # (N,) int64: of an emulator, since the beginning, as `info["frames"]` of each call tells
+    alive: np.ndarray  # (N,) uint8: 1 where an agent sees the observation; of worlds alone
+    begun: np.ndarray  # (N,) uint8: 1 where the step ended a world's episode and began its next; of worlds alone
 
     def rows(self, first: int, end: int) -> "Board":
         """Environments [first, end), by reference."""
@@ -294,7 +353,8 @@ def board(num_envs: int, observation_size: int, actions: int, discrete: bool, me
     fields = (
         ((actions,), "int32" if discrete else "float32"), ((), "int64"),
         ((observation_size,), "float32"), ((observation_size,), "float32"), ((), "float32"),
-        ((), "uint8"), ((), "uint8"), ((), "float32"), ((), "int32"), ((), "uint8"),
+        ((), "uint8"), ((), "uint8"), ((), "float32"), ((), "int32"), ((), "uint8"), ((), "int64"),
+        ((), "uint8"), ((), "uint8"),
     )  # fmt: skip
     arrays, place = [], 0
     for shape, dtype in fields:
@@ -333,6 +393,7 @@ class Player:
         self._decode = decoder(environments[0].action_space)
         self._totals = [0.0] * len(environments)
         self._lengths = np.zeros(len(environments), np.int32)
+        self._board.frames[:] = 0
 
     def reset(self) -> None:
         """Begins an episode in every environment, of the board's seeds; writes the observations. Raises PlayError."""
@@ -345,12 +406,13 @@ class Player:
         try:
             for i, environment in enumerate(self._environments):
                 board.playing[i], playing = 1, i
-                observation, reward, terminated, truncated, _ = environment.step(actions[i])
+                observation, reward, terminated, truncated, info = environment.step(actions[i])
                 write(observation, board.observation[i])
                 reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
                 board.reward[i], board.terminated[i], board.truncated[i] = reward, terminated, truncated
                 totals[i] += reward
                 board.episode_return[i] = totals[i]
+                board.frames[i] += info.get("frames", 0)
                 board.playing[i] = 0
                 if terminated or truncated:
                     ended.append(i)
@@ -371,8 +433,9 @@ class Player:
         try:
             for i in which:
                 board.playing[i] = 1
-                observation, _ = self._environments[i].reset(seed=int(board.seed[i]))
+                observation, info = self._environments[i].reset(seed=int(board.seed[i]))
                 self._write(observation, board.observation[i])
+                board.frames[i] += info.get("frames", 0)
                 self._totals[i], self._lengths[i] = 0.0, 0
                 board.playing[i] = 0
         except Exception as error:  # likewise
@@ -381,6 +444,95 @@ class Player:
     def _raised(self, i: int, call: str, error: Exception) -> PlayError:
         text = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
         return PlayError(self._first + i, call, text, traceback.format_exc().rstrip())
+
+
+class WorldPlayer:
+    """Steps worlds of a board, one after the other; each of a world's k agents is a row, in the order of their names.
+
+    A world begins anew, by the seed on its first row, once all its agents are gone, or at its time limit, which
+    truncates those that are left. Till then the row of an agent that is gone is a filler: all of it is 0.
+
+    Args:
+        worlds: of one kind.
+        board: of all N rows; only those of these worlds are read and written.
+        first: the index of the first row.
+        max_episode_steps: of a world's episode.
+    """
+
+    def __init__(self, worlds: Sequence[Any], board: Board, first: int, max_episode_steps: int) -> None:
+        self._worlds, self._first, self._limit = worlds, first, max_episode_steps
+        self._agents = list(worlds[0].possible_agents)
+        self._board = board.rows(first, first + len(worlds) * len(self._agents))
+        self._write = flattener(worlds[0].observation_space(self._agents[0]))
+        self._decode = decoder(worlds[0].action_space(self._agents[0]))
+        self._totals = [0.0] * len(self._board.reward)
+        self._ages = [0] * len(worlds)
+        self._board.frames[:] = 0
+
+    def reset(self) -> None:
+        """Begins an episode in every world, of the board's seeds; writes the observations. Raises PlayError."""
+        for number in range(len(self._worlds)):
+            self._call(number, "reset", self._begin)
+
+    def step(self) -> None:
+        """Plays the board's actions, writes all else; where an episode ends the next one begins. Raises PlayError."""
+        board = self._board
+        for outputs in (board.observation, board.final_observation, board.reward, board.terminated, board.truncated,
+                        board.episode_return, board.episode_length, board.begun):  # fmt: skip
+            outputs[:] = 0
+        self._actions = self._decode(board.action)
+        for number in range(len(self._worlds)):
+            self._call(number, "step", self._advance)
+        board.final_observation[:] = board.observation
+        for number in range(len(self._worlds)):
+            rows = self._rows(number)
+            if not board.alive[rows].any():
+                board.begun[rows] = 1
+                self._call(number, "reset", self._begin)
+
+    def close(self) -> None:
+        for world in self._worlds:
+            world.close()
+
+    def _rows(self, number: int) -> slice:
+        return slice(number * len(self._agents), (number + 1) * len(self._agents))
+
+    def _call(self, number: int, name: str, function: Callable[[int], None]) -> None:
+        rows = self._rows(number)
+        self._board.playing[rows] = 1
+        try:
+            function(number)
+        except Exception as error:  # whatever an environment raises
+            text = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
+            raise PlayError(self._first + rows.start, name, text, traceback.format_exc().rstrip()) from error
+        self._board.playing[rows] = 0
+
+    def _begin(self, number: int) -> None:
+        board, world, rows = self._board, self._worlds[number], self._rows(number)
+        observations, _ = world.reset(seed=int(board.seed[rows.start]))
+        if sorted(world.agents) != sorted(self._agents):
+            raise ValueError(f"all possible agents must be there when an episode begins; got {world.agents}")
+        for row, agent in enumerate(self._agents, rows.start):
+            self._write(observations[agent], board.observation[row])
+            self._totals[row] = 0.0
+        board.alive[rows] = 1
+        self._ages[number] = 0
+
+    def _advance(self, number: int) -> None:
+        board, world, rows = self._board, self._worlds[number], self._rows(number)
+        acting = [(row, agent) for row, agent in enumerate(self._agents, rows.start) if board.alive[row]]
+        observations, rewards, deaths, cuts, _ = world.step({agent: self._actions[row] for row, agent in acting})
+        self._ages[number] += 1
+        for row, agent in acting:
+            self._write(observations[agent], board.observation[row])
+            dead, cut = bool(deaths[agent]), bool(cuts[agent]) or self._ages[number] >= self._limit
+            board.reward[row], board.terminated[row], board.truncated[row] = float(rewards[agent]), dead, cut
+            self._totals[row] += float(rewards[agent])
+            board.episode_return[row], board.episode_length[row] = self._totals[row], self._ages[number]
+            board.alive[row] = not (dead or cut)
+        joined = set(world.agents) - {agent for _, agent in acting}
+        if joined:
+            raise ValueError(f"an agent that is gone must stay away until the next episode; {sorted(joined)} came back")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -393,12 +545,13 @@ DONE, FAILED = b".", b"!"  # what it answers; after the latter a line of JSON
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is started with.
+    """What to play, and what a worker is started with.
 
     Attributes:
         id, kwargs, max_episode_steps: as for `make`.
-        first, end: its environments, of those on the board.
-        board: the arguments of `board`.
+        first, end: its environments, of those on the board: their rows.
+        agents: of a world, each a row; 0: these are environments of Gymnasium's.
+        board: the arguments of `board`; this and what follows is of a worker process alone.
         memory, answers: descriptors of the board's memory, and of the pipe to answer on.
         parent: the process that it ends with.
     """
@@ -408,10 +561,11 @@ class Task:
     max_episode_steps: int
     first: int
     end: int
-    board: tuple[int, int, int, bool]
-    memory: int
-    answers: int
-    parent: int
+    agents: int
+    board: tuple[int, int, int, bool] = (0, 0, 0, False)
+    memory: int = -1
+    answers: int = -1
+    parent: int = 0
 
 
 # Run by `python -c`, with the parent's path and a task: so that a module is found wherever the parent finds it.
@@ -419,6 +573,15 @@ BOOTSTRAP = (
     "import json, runpy, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "runpy.run_path(sys.argv[2])['work'](json.loads(sys.argv[3]))"
 )
+
+
+def players(task: Task, whole: Board) -> Player | WorldPlayer:
+    """Those of a task's rows of the board, their environments made."""
+    if not task.agents:
+        made = [make(task.id, task.kwargs, task.max_episode_steps) for _ in range(task.first, task.end)]
+        return Player(made, whole, task.first)
+    worlds = [make_world(task.id, task.kwargs) for _ in range(task.first, task.end, task.agents)]
+    return WorldPlayer(worlds, whole, task.first, task.max_episode_steps)
 
 
 def work(task: Mapping[str, Any]) -> None:
@@ -431,8 +594,7 @@ def work(task: Mapping[str, Any]) -> None:
         return
     try:
         memory = mmap.mmap(mine.memory, board_bytes(*mine.board))
-        made = [make(mine.id, mine.kwargs, mine.max_episode_steps) for _ in range(mine.first, mine.end)]
-        player = Player(made, board(*mine.board, memory), mine.first)
+        player = players(mine, board(*mine.board, memory))
         os.write(mine.answers, DONE)
         while command := os.read(0, 1):
             player.reset() if command == RESET else player.step()

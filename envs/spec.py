@@ -4,9 +4,11 @@ import dataclasses
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from kernels.launcher import source
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,15 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A physical parameter that each episode draws, uniform in the range of its split; both ends belong to it."""
+
+    name: str
+    train: tuple[float, float]  # of the selection episodes too
+    held_out: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """The one place where an environment's metadata is written; kernels get it as compile-time constants."""
 
@@ -44,6 +55,8 @@ class EnvSpec:
     state_size: int  # floats of physical state for each environment
     reward_range: tuple[float, float]  # of one step
     header: Path  # the dynamics, C++ and CUDA from one source
+    parameters: tuple[Parameter, ...] = ()  # those that are drawn; they lie behind the environment's own state
+    agents: int = field(default=1, kw_only=True)  # rows of a world, which share episodes
 
     @property
     def observation_size(self) -> int:
@@ -73,11 +86,29 @@ class EnvSpec:
         """Whether a training that was stopped can go on: whether the environments' state can be saved."""
         return True
 
+    @property
+    def seeded_at_reset(self) -> bool:
+        """Whether every episode begins from a seed of its own; else only the first one of each environment does."""
+        return True
+
+    @property
+    def fillers(self) -> bool:
+        """Whether a row whose agent is gone has nothing to say until its world begins anew."""
+        return False
+
     def fields(self) -> dict[str, Any]:
         """All fields as JSON values: infinite bounds as the strings "inf" and "-inf", the header by its file name."""
         action = {"kind": type(self.action).__name__.lower(), **dataclasses.asdict(self.action)}
-        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        names = [each.name for each in dataclasses.fields(self)]
+        if self.agents == 1:
+            names.remove("agents")  # so that no environment became another one when worlds of several came
+        plain = {name: getattr(self, name) for name in names}
         values = _json_values({**plain, "action": action, "header": self.header.name})
+        del values["parameters"]
+        if self.parameters:
+            values["parameters"] = {
+                each.name: {"train": list(each.train), "held_out": list(each.held_out)} for each in self.parameters
+            }
         assert isinstance(values, dict)
         return values
 
@@ -87,7 +118,7 @@ class EnvSpec:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _sources(self) -> dict[str, str]:
-        return {"header_sha256": hashlib.sha256(self.header.read_bytes()).hexdigest()}
+        return {"header_sha256": hashlib.sha256(source(self.header).encode()).hexdigest()}
 
 
 def _json_values(value: Any) -> Any:

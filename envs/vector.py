@@ -22,7 +22,7 @@ class StepOutput(NamedTuple):
     truncated: Tensor  # (N,) uint8, 0 or 1; both may be 1 on one step
     final_observation: Tensor  # (N, D) float32: what this step led to, before any reset
     episode_return: Tensor  # (N,) float32: of the episode of this step, this step included
-    episode_length: Tensor  # (N,) int32: likewise
+    episode_length: Tensor  # (N,) int32: likewise; 0 in a filler row (see VectorEnv)
 
 
 class VectorEnv(Protocol):
@@ -30,7 +30,16 @@ class VectorEnv(Protocol):
 
     `state()` holds at least `episode_seed` and `episode_index`, both (N,) int64, of the episodes that are being played.
     Training episodes are numbered 0, 1, 2, ... in each environment; `kernels.episode_seeds` gives their seeds.
+
+    Where agents leave their world before its end (`spec.fillers`), the row of one that is gone is a filler until its
+    world begins anew: of a step without an agent the output is all 0, and so is `episode_length`, which is 1 or more on
+    every other step.
+
+    Attributes:
+        alive: (N,) uint8, on the CPU, by reference: 1 where somebody sees the row's observation; None: in all rows.
     """
+
+    alive: Tensor | None
 
     @property
     def spec(self) -> EnvSpec: ...
@@ -69,22 +78,35 @@ def empty_output(spec: EnvSpec, num_envs: int, device: torch.device) -> StepOutp
     return StepOutput(*(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes))
 
 
+def worlds(spec: EnvSpec, num_envs: int) -> Tensor:
+    """(N,) int32: the world that each row is of; where a world has one agent, the environment itself."""
+    return torch.arange(num_envs, dtype=torch.int32) // spec.agents
+
+
 class NativeVectorEnv:
     """N environments whose dynamics are a header compiled into the step kernel.
 
     Args:
         spec: the environment; its shapes are compiled in, its time limit is not.
-        num_envs: N, at least 1.
-        run_seed: 64 bits; environment i's episode k has the seed `episode_seeds(run_seed, i, k)`.
+        num_envs: N, at least 1, in whole worlds.
+        run_seed: 64 bits; world i's episode k has the seed `episode_seeds(run_seed, i, k)`.
         device: where everything lies.
 
     Attributes:
         bounds: of continuous actions, lowest and highest, (A,) float32 each; None for discrete ones.
     """
 
+    alive: Tensor | None = None
+
     def __init__(self, spec: EnvSpec, num_envs: int, run_seed: int, device: torch.device) -> None:
         if num_envs < 1:
             raise UserError(f"env: num_envs must be at least 1; got {num_envs}")
+        if num_envs % spec.agents:
+            nearest = num_envs - num_envs % spec.agents or spec.agents
+            raise UserError(
+                f"env: num_envs counts agents, and {spec.name} has {spec.agents} in a world; got {num_envs}, which is "
+                f"no multiple of {spec.agents}: take {nearest}"
+            )
         self.spec, self.num_envs, self.device = spec, num_envs, device
         self._run_seed = run_seed
         action = spec.action
@@ -93,6 +115,7 @@ class NativeVectorEnv:
             "OBSERVATION": spec.observation_size,
             "ACTIONS": spec.actions,
             "DISCRETE": int(spec.discrete),
+            "AGENTS": spec.agents,
         }
         self.bounds = (
             (torch.tensor(action.low, device=device), torch.tensor(action.high, device=device))
@@ -117,19 +140,22 @@ class NativeVectorEnv:
 
         Args:
             observation: (N, D) float32, written.
-            episode_seeds: (N,) int64 bit patterns.
+            episode_seeds: (N,) int64 bit patterns, the same in all rows of a world.
 
         Raises:
             ValueError: an array is not as stated.
         """
         if episode_seeds is None:
-            environment = torch.arange(self.num_envs, dtype=torch.int32, device=self.device)
+            environment = worlds(self.spec, self.num_envs).to(self.device)
             zeros = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
             episode_seeds = training_seeds(self._run_seed, environment, zeros)
         state = self._state
         if episode_seeds.shape != state["episode_seed"].shape or episode_seeds.dtype != torch.int64:
             wanted, found = f"int64 ({self.num_envs},)", f"{episode_seeds.dtype} {tuple(episode_seeds.shape)}"
             raise ValueError(f"reset: episode_seeds must be {wanted}; got {found.removeprefix('torch.')}")
+        of_a_world = episode_seeds.view(-1, self.spec.agents)
+        if self.spec.agents > 1 and bool((of_a_world != of_a_world[:, :1]).any()):
+            raise ValueError(f"reset: the {self.spec.agents} rows of a world must have the same episode seed")
         state["episode_seed"].copy_(episode_seeds)
         kernels.env_reset(self.spec.header, self._constants, observation=observation, **state)
 

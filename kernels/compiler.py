@@ -138,13 +138,13 @@ def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Pat
     return target
 
 
-def load_library(text: str, name: str) -> ctypes.CDLL:
+def load_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
     """Compiles one translation unit, once, and loads it.
 
     Raises:
         UserError: as `compile_library`; the built library cannot be loaded.
     """
-    path = compile_library(text, name)
+    path = compile_library(text, name, flags)
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

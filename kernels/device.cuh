@@ -1,9 +1,12 @@
 // What a block, a thread and shared memory are. The only file that knows which machine it is compiled for.
 //
 // A kernel is a block-stride program: it is right for every blockDim, 1 included. On a GPU a block is a CUDA
-// block; on a host it is one task of a parallel loop with a single thread, and a barrier is nothing. With LS_EMULATE
-// (kernels/emulator.py) a host runs a thread for each CUDA thread. SHARED and SHARED_TILE (floats, on a cache line; as
-// many as need be, so on a GPU the launch says how many) stand at the top of a kernel.
+// block; on a host it is one task of a parallel loop with a single thread, and a barrier is nothing. With LS_EMULATE a
+// host runs the GPU's form: a thread of the system for each CUDA thread (kernels/emulator.cpp), or with LS_FIBERS all of
+// them in one (kernels/emulated.cpp). SHARED and SHARED_TILE (floats, on a cache line; as many as need be, so on a GPU
+// the launch says how many) stand at the top of a kernel. IN_REGISTERS stands before a loop whose counter is an index of a
+// small array: a GPU then has it in registers; a host is not to compile it over and over. ROLLED stands before one of
+// which a GPU's compiler is not to make copies either.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -19,6 +22,8 @@ constexpr bool ON_DEVICE = true;
 #define BARRIER() __syncthreads()
 #define UNROLL _Pragma("unroll")
 #define UNROLL_TWICE _Pragma("unroll 2")
+#define IN_REGISTERS _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 
 DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
@@ -36,7 +41,6 @@ DEVICE long long nanoseconds() {
 
 #include <time.h>
 
-constexpr bool ON_DEVICE = false;
 #define DEVICE static inline __attribute__((always_inline))
 #define DEVICE_MEMBER inline __attribute__((always_inline))
 #define KERNEL static void
@@ -44,17 +48,25 @@ constexpr bool ON_DEVICE = false;
 struct Index {
     int x;
 };
-static thread_local Index blockIdx{0};
-static thread_local Index gridDim{1};
+#ifdef LS_FIBERS
+#define OF_THREAD static
+#else
+#define OF_THREAD static thread_local
+#endif
+OF_THREAD Index blockIdx{0};
+OF_THREAD Index gridDim{1};
 #ifdef LS_EMULATE
-static thread_local Index threadIdx{0};
-static thread_local Index blockDim{1};
+constexpr bool ON_DEVICE = true;
+OF_THREAD Index threadIdx{0};
+OF_THREAD Index blockDim{1};
 static void* shared_array(int site, unsigned long bytes);
+static void* shared_tile(unsigned long bytes);
 static void barrier(const char* file, int line);
 #define SHARED(type, name, count) type(&name)[count] = *(type(*)[count])shared_array(__COUNTER__, sizeof(type[count]))
-#define SHARED_TILE(name, count) float* name = (float*)shared_array(__COUNTER__, sizeof(float) * (count))
+#define SHARED_TILE(name, count) float* name = (float*)shared_tile(sizeof(float) * (count))
 #define BARRIER() barrier(__FILE__, __LINE__)
 #else
+constexpr bool ON_DEVICE = false;
 constexpr Index threadIdx{0};
 constexpr Index blockDim{1};
 #define SHARED(type, name, count) type name[count]
@@ -63,6 +75,8 @@ constexpr Index blockDim{1};
 #endif
 #define UNROLL _Pragma("GCC unroll 16")
 #define UNROLL_TWICE _Pragma("GCC unroll 2")
+#define IN_REGISTERS
+#define ROLLED
 
 DEVICE float as_float(unsigned bits) {
     float value;

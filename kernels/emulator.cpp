@@ -55,6 +55,8 @@ static void* shared_array(int site, unsigned long bytes) {
     return array;
 }
 
+static void* shared_tile(unsigned long bytes) { return shared_array(MAX_SHARED - 1, bytes); }
+
 static void* run_thread(void* context) {
     const Thread* thread = (const Thread*)context;
     own_block = thread->block;

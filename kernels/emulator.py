@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels import compiler
+from kernels import compiler, emulated
 from kernels.launcher import Constant, In, Kernel, Out, Size, c_type, numpy_type
 
 _FLAGS = ("-std=c++17", "-g1", "-ffp-contract=off", "-pthread", "-O0")
@@ -49,8 +49,9 @@ def build(
         f"({c_type(a)})a[{i}]" if isinstance(a, In) else f"*({c_type(a)}*)a[{i}]"
         for i, a in enumerate(kernel.arguments)
     )
+    unit, _ = kernel.device_unit(emulated.SHARED_LIMIT, header, constants)
     text = (
-        f"#define LS_EMULATE\n{kernel.unit(header, constants)}"
+        f"#define LS_EMULATE\n{unit}"
         f"constexpr int ARGUMENTS = {len(kernel.arguments)};\n"
         f"static void call(void* const* a) {{ {kernel.name}({', '.join(passed)}); }}\n"
         f'#line 1 "emulator.cpp"\n{(compiler.FOLDER / "emulator.cpp").read_text()}'
@@ -64,6 +65,7 @@ def run(
     sanitizer: str,
     threads: int,
     header: Path | None = None,
+    blocks: int | None = None,
     timeout: float = 120.0,
     without: tuple[str, int] | None = None,
     **constants: Constant,
@@ -72,6 +74,7 @@ def run(
 
     Args:
         values: as for the kernel itself; they stay as they are.
+        blocks: of the launch; None: as many as the kernel's own launch has.
         without: file and line of a barrier to leave out, to see it missed.
         timeout: seconds after which threads are taken to wait at a barrier that not all of them reach.
 
@@ -86,7 +89,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "in", Path(folder) / "out"
         before.write_bytes(b"".join(_record(numpy_type(a), v) for a, v in zip(kernel.arguments, every, strict=True)))
-        command = [str(program), str(before), str(after), str(kernel.blocks(sizes)), str(threads)]
+        command = [str(program), str(before), str(after), str(blocks or kernel.blocks(sizes)), str(threads)]
         command += map(str, without or ())
         surroundings = os.environ | _ENVIRONMENT
         try:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kernels.launcher import Constant, In, Kernel, Out, Scalar, Size
 
-_CONSTANTS = ("STATE", "OBSERVATION", "ACTIONS", "DISCRETE")
+_CONSTANTS = ("STATE", "OBSERVATION", "ACTIONS", "DISCRETE", "AGENTS")
 
 
 def _blocks(size: Mapping[str, int]) -> int:
@@ -81,8 +81,8 @@ def env_reset(
 
     Args:
         header: the dynamics; what it defines stands in kernels/environment.cuh.
-        constants: STATE (S), OBSERVATION (D), ACTIONS, DISCRETE (0 or 1).
-        episode_seed: (N,) int64 bit patterns.
+        constants: STATE (S), OBSERVATION (D), ACTIONS, DISCRETE (0 or 1), AGENTS (rows of a world, which divide N).
+        episode_seed: (N,) int64 bit patterns; the rows of a world share theirs.
         state: (S, N) float32, written.
         episode_index: (N,) int64, written.
         episode_length: (N,) int32, written.
@@ -101,7 +101,7 @@ class EnvStep:
 
     Args:
         header: the dynamics; what it defines stands in kernels/environment.cuh.
-        constants: STATE (S), OBSERVATION (D), ACTIONS (A), DISCRETE (0 or 1).
+        constants: STATE (S), OBSERVATION (D), ACTIONS (A), DISCRETE (0 or 1), AGENTS (rows of a world, which divide N).
         bounds: two (A,) float32 for continuous actions, None for discrete ones.
         state: read and written: state (S, N) float32, episode_seed and episode_index (N,) int64,
             episode_length (N,) int32, episode_return (N,) float32.

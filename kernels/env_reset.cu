@@ -1,4 +1,4 @@
-// Begins the episode of the given seed in every environment.
+// Begins the episode of the given seed in every environment; the rows of a world are given the same seed.
 
 KERNEL env_reset(const long long* episode_seed,  // (N)
                  float* state,                   // (LS_STATE, N)
@@ -7,11 +7,14 @@ KERNEL env_reset(const long long* episode_seed,  // (N)
                  float* episode_return,          // (N)
                  float* observation,             // (N, LS_OBSERVATION)
                  int N) {
-    const Range share = block_share(N);
-    BLOCK_FOR(n, share.begin, share.end) {
-        begin_episode<Environment>((unsigned long long)episode_seed[n], n, N, state, observation);
-        episode_index[n] = 0;
-        episode_length[n] = 0;
-        episode_return[n] = 0.0f;
+    const Range share = block_share(N / AGENTS);
+    BLOCK_FOR(world, share.begin, share.end) {
+        const int first = world * AGENTS;
+        begin_episode<Environment>((unsigned long long)episode_seed[first], first, N, state, observation);
+        for (int n = first; n < first + AGENTS; n++) {
+            episode_index[n] = 0;
+            episode_length[n] = 0;
+            episode_return[n] = 0.0f;
+        }
     }
 }

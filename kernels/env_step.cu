@@ -24,53 +24,66 @@ KERNEL env_step(float* __restrict__ state,                 // (LS_STATE, N)
                 int* __restrict__ finished_episode_length,    // (N)
                 int N, int max_episode_steps, unsigned long long run_seed) {
     const float not_a_number = as_float(0x7fc00000u);
-    const Range share = block_share(N);
+    const Range share = block_share(N / AGENTS);
 #pragma GCC ivdep  // no environment meets another one's elements
-    BLOCK_FOR(n, share.begin, share.end) {
-        ActionElement a[ACTION_WIDTH];
+    BLOCK_FOR(world, share.begin, share.end) {
+        const int first = world * AGENTS;
+        ActionElement a[AGENTS * ACTION_WIDTH];
         bool valid = true;
-        for (int k = 0; k < ACTION_WIDTH; k++) {
-            const ActionElement raw = action[n * ACTION_WIDTH + k];
+        IN_REGISTERS for (int k = 0; k < AGENTS * ACTION_WIDTH; k++) {
+            const ActionElement raw = action[first * ACTION_WIDTH + k];
 #if LS_DISCRETE
-            const bool within = (unsigned)raw < (unsigned)choice_size(k);
+            const bool within = (unsigned)raw < (unsigned)choice_size(k % ACTION_WIDTH);
             a[k] = within ? raw : 0;
             valid = valid & within;
 #else
-            a[k] = blend(raw > action_low[k], raw, action_low[k]);
-            a[k] = blend(a[k] < action_high[k], a[k], action_high[k]);
+            const float low = action_low[k % ACTION_WIDTH], high = action_high[k % ACTION_WIDTH];
+            a[k] = blend(raw > low, raw, low);
+            a[k] = blend(a[k] < high, a[k], high);
             valid = valid & (raw == raw);
 #endif
         }
 
-        float s[LS_STATE], o[LS_OBSERVATION], r;
+        float s[AGENTS * LS_STATE], o[LS_OBSERVATION], r[AGENTS];
         bool dead;
-        for (int k = 0; k < LS_STATE; k++) s[k] = state[k * N + n];
-        const int length = episode_length[n] + 1;
-        const Draws draws{(unsigned long long)episode_seed[n], (unsigned)length, PURPOSE_DYNAMICS};
-        Environment::step(draws, a, s, r, dead);
-        for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[k] = blend(valid, s[k], not_a_number);
-        r = blend(valid, r, not_a_number);
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++)
+            for (int k = 0; k < LS_STATE; k++) s[agent * LS_STATE + k] = state[k * N + first + agent];
+        const int length = episode_length[first] + 1;
+        const Draws draws{(unsigned long long)episode_seed[first], (unsigned)length, PURPOSE_DYNAMICS};
+        step_world<Environment>(draws, a, s, r, dead);
+        IN_REGISTERS for (int k = 0; k < AGENTS * LS_STATE; k++) s[k] = blend(valid, s[k], not_a_number);
         dead = dead & valid;
-        const float total = episode_return[n] + r;
-        Environment::observe(s, o);
-        for (int k = 0; k < LS_OBSERVATION; k++)
-            observation[n * LS_OBSERVATION + k] = final_observation[n * LS_OBSERVATION + k] = o[k];
-        reward[n] = r;
-        terminated[n] = dead;
-        truncated[n] = length >= max_episode_steps;
-        finished_episode_return[n] = episode_return[n] = total;
-        finished_episode_length[n] = episode_length[n] = length;
+        IN_REGISTERS for (int agent = 0; agent < AGENTS; agent++) {
+            const int n = first + agent;
+            for (int k = 0; k < LS_STATE; k++) state[k * N + n] = s[agent * LS_STATE + k];
+            const float earned = blend(valid, r[agent], not_a_number);
+            const float total = episode_return[n] + earned;
+            reward[n] = earned;
+            terminated[n] = dead;
+            truncated[n] = length >= max_episode_steps;
+            finished_episode_return[n] = episode_return[n] = total;
+            finished_episode_length[n] = episode_length[n] = length;
+        }
+        ROLLED for (int agent = 0; agent < AGENTS; agent++) {
+            const int n = first + agent;
+            observe_world<Environment>(s, agent, o);
+            IN_REGISTERS for (int k = 0; k < LS_OBSERVATION; k++)
+                observation[n * LS_OBSERVATION + k] = final_observation[n * LS_OBSERVATION + k] = o[k];
+        }
     }
 
     // Apart from the steps, which so stay without a branch. A thread resets the environments that it stepped.
-    BLOCK_FOR(n, share.begin, share.end) {
-        if (!terminated[n] && !truncated[n]) continue;
-        const unsigned long long episode = (unsigned long long)episode_index[n] + 1;
-        const unsigned long long seed = training_episode_seed(run_seed, (unsigned)n, episode);
-        episode_index[n] = (long long)episode;
-        episode_seed[n] = (long long)seed;
-        episode_length[n] = 0;
-        episode_return[n] = 0.0f;
-        begin_episode<Environment>(seed, n, N, state, observation);
+    BLOCK_FOR(world, share.begin, share.end) {
+        const int first = world * AGENTS;
+        if (!terminated[first] && !truncated[first]) continue;
+        const unsigned long long episode = (unsigned long long)episode_index[first] + 1;
+        const unsigned long long seed = training_episode_seed(run_seed, (unsigned)world, episode);
+        for (int n = first; n < first + AGENTS; n++) {
+            episode_index[n] = (long long)episode;
+            episode_seed[n] = (long long)seed;
+            episode_length[n] = 0;
+            episode_return[n] = 0.0f;
+        }
+        begin_episode<Environment>(seed, first, N, state, observation);
     }
 }

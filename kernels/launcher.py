@@ -2,25 +2,29 @@
 
 A kernel's `.cu` file is compiled as it is, by the host's C++ compiler behind a generated loop over blocks, or by NVRTC
 through CuPy. Its argument list is declared once, here called `arguments`, and read by both, so that every call on a CPU
-also tests what a call on a GPU passes.
+also tests what a call on a GPU passes. What else a launch on a GPU consists of is the same text for CUDA and for the
+emulated device (kernels/emulated.py).
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 
 from kernels import compiler
+from kernels.emulated import SHARED_UNASKED, Emulated
 
 # declared name: (C type, torch dtype, ctypes type of a scalar, NumPy type of a scalar)
 _TYPES: dict[str, tuple[str, torch.dtype | None, Any, Any]] = {
@@ -32,6 +36,7 @@ _TYPES: dict[str, tuple[str, torch.dtype | None, Any, Any]] = {
     "uint32": ("unsigned", None, ctypes.c_uint32, np.uint32),
     "uint64": ("unsigned long long", None, ctypes.c_uint64, np.uint64),
 }
+SHARED_LIMITS = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}  # bytes a block
 CUDA_OPTIONS = ("--std=c++17", "--fmad=false", f"-I{compiler.FOLDER}")
 
 
@@ -71,29 +76,111 @@ class Scalar:
 
 
 Constant = int | tuple[int, ...]  # a tuple becomes a list in C++: 64, 64
+Tile = Callable[[Mapping[str, Constant], int], tuple[Mapping[str, Constant], int]]
+
+
+class Device(Protocol):
+    """What a launch on a GPU asks of it."""
+
+    @property
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that a block may ask for."""
+
+    def function(self, name: str, text: str) -> Any:
+        """The kernel of a translation unit, compiled and loaded."""
+
+    def launch(
+        self, function: Any, grid: tuple[int], block: tuple[int], arguments: Any, shared: int, arrays: Sequence[Any]
+    ) -> None:
+        """Puts a launch over `arrays` into the present stream."""
+
+
+class Cuda:
+    """CUDA's present device, through CuPy."""
+
+    @property
+    def shared_limit(self) -> int:
+        import cupy
+
+        return int(cupy.cuda.Device(torch.cuda.current_device()).attributes["MaxSharedMemoryPerBlockOptin"])
+
+    def function(self, name: str, text: str) -> Any:
+        import cupy
+
+        with cupy.cuda.Device(torch.cuda.current_device()):
+            return cupy.RawModule(code=text, options=CUDA_OPTIONS, backend="nvrtc").get_function(name)
+
+    def launch(
+        self, function: Any, grid: tuple[int], block: tuple[int], arguments: Any, shared: int, arrays: Sequence[Any]
+    ) -> None:
+        import cupy
+
+        stream = torch.cuda.current_stream()
+        with cupy.cuda.Device(stream.device_index), cupy.cuda.ExternalStream(stream.cuda_stream):
+            function(grid, block, arguments, shared_mem=shared)
+
+
+_emulated: Emulated | None = None
+_chosen = ExitStack()
+
+
+def backend(device: torch.device) -> Device | None:
+    """What launches over arrays on `device` go to; None: the host's own build."""
+    return Cuda() if device.type == "cuda" else _emulated
+
+
+@contextmanager
+def emulating(device: Emulated) -> Iterator[Emulated]:
+    """Within, launches over CPU tensors go to the emulated device, and torch's operations keep its order."""
+    global _emulated
+    before, _emulated = _emulated, device
+    try:
+        with device.in_order():
+            yield device
+            device.synchronize()
+    finally:
+        _emulated = before
+
+
+def choose(emulated: bool) -> None:
+    """Where the launches of this process over CPU tensors go from now on."""
+    _chosen.close()
+    if emulated:
+        _chosen.enter_context(emulating(Emulated()))
 
 
 class Program:
-    """Launches on the host that are recorded once and then run together, by one call that holds no lock of Python's.
+    """Launches over CPU tensors that are recorded once and then run together.
 
     The arrays' addresses and the scalars are recorded, not the arrays' contents: what changes from run to run lies in
     an array.
     """
 
-    recording: ClassVar[Program | None] = None
-
     def __init__(self, record: Callable[[], None]) -> None:
         """Records what `record` launches; nothing runs."""
+        self._run = _emulated.record(record) if _emulated else HostProgram(record)
+
+    def __call__(self) -> None:
+        """Runs the launches, one after the other."""
+        self._run()
+
+
+class HostProgram:
+    """A program on the host: one call, which holds no lock of Python's."""
+
+    recording: ClassVar[HostProgram | None] = None
+
+    def __init__(self, record: Callable[[], None]) -> None:
         self._pool = compiler.pool()
         self._kept: list[torch.Tensor] = []
         self._handle = self._pool.program_new()
-        assert Program.recording is None, "programs are not recorded within one another"
+        assert HostProgram.recording is None, "programs are not recorded within one another"
         self._pool.program_record(self._handle)
-        Program.recording = self
+        HostProgram.recording = self
         try:
             record()
         finally:
-            Program.recording = None
+            HostProgram.recording = None
             self._pool.program_record(None)
 
     def keep(self, values: Sequence[Any]) -> None:
@@ -101,7 +188,6 @@ class Program:
         self._kept += [value for value in values if isinstance(value, torch.Tensor)]
 
     def __call__(self) -> None:
-        """Runs the launches, one after the other."""
         self._pool.program_run(self._handle)
 
     def __del__(self) -> None:
@@ -117,6 +203,8 @@ class Kernel:
         blocks: from the sizes of the arrays' shapes to the number of blocks.
         constants: names of the compile-time constants, passed by keyword with each call; they may stand in shapes.
         threads: threads a block on a GPU.
+        tile: of a kernel with a SHARED_TILE, from the constants and the most bytes of shared memory that a GPU gives a
+            block to the constants that its form there has besides, and the tile's bytes.
     """
 
     def __init__(
@@ -128,12 +216,14 @@ class Kernel:
         file: str | None = None,
         constants: Sequence[str] = (),
         threads: int = 128,
+        tile: Tile | None = None,
     ) -> None:
         self.name = name
         self.arguments = tuple(arguments)
         self.blocks = blocks
         self.constants = tuple(constants)
         self.threads = threads
+        self.tile = tile
         self.path = compiler.FOLDER / f"{file or name}.cu"
         self._positional = [a for a in self.arguments if not isinstance(a, Size)]
         self._functions: dict[tuple[object, ...], Callable[..., None]] = {}
@@ -154,7 +244,7 @@ class Kernel:
         likeness = [
             (v.dtype, v.shape, v.is_contiguous(), v.device) if isinstance(v, torch.Tensor) else 0 for v in values
         ]
-        key = (header, *constants.items(), *likeness)
+        key = (_emulated, header, *constants.items(), *likeness)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self.plan(values, header, constants)
@@ -171,18 +261,20 @@ class Kernel:
             ValueError: as a call.
         """
         sizes, device = self.check(values, constants)
-        built = (device.type, header, *(constants[name] for name in self.constants))
+        built = (device.type, _emulated, header, *(constants[name] for name in self.constants))
         if built not in self._functions:
-            build = self._build_host if device.type == "cpu" else self._build_cuda
-            self._functions[built] = build(header, constants)
+            target = backend(device)
+            make = self.build_host if target is None else functools.partial(self._build_device, target)
+            self._functions[built] = make(header, constants)
         places = [sizes[a.name] if isinstance(a, Size) else None for a in self.arguments]
         return self._functions[built], self.blocks(sizes), places
 
     def unit(self, header: Path | None = None, constants: Mapping[str, Constant] | None = None) -> str:
         """The translation unit that either compiler sees: constants, header, kernel."""
         defines = "".join(f"#define LS_{name} {_listed(value)}\n" for name, value in (constants or {}).items())
-        parts = [path for path in (header, self.path) if path]
-        return defines + "".join(f'#line 1 "{path.name}"\n{path.read_text()}\n' for path in parts)
+        parts = [(header, source(header))] if header else []
+        parts.append((self.path, self.path.read_text()))
+        return defines + "".join(f'#line 1 "{path.name}"\n{text}\n' for path, text in parts)
 
     def host_unit(self, header: Path | None = None, constants: Mapping[str, Constant] | None = None) -> str:
         """The unit behind a loop over blocks, exported as `launch`."""
@@ -202,7 +294,7 @@ class Kernel:
             "    submit(blocks, run_block, &arguments, sizeof arguments);\n}\n"
         )
 
-    def _build_host(self, header: Path | None, constants: Mapping[str, Constant]) -> Callable[..., None]:
+    def build_host(self, header: Path | None, constants: Mapping[str, Constant]) -> Callable[..., None]:
         library = compiler.load_library(self.host_unit(header, constants), self.name)
         launch = library.launch
         launch.argtypes = [ctypes.c_void_p, ctypes.c_int, *(_ctypes_type(a) for a in self.arguments)]
@@ -211,23 +303,31 @@ class Kernel:
 
         def run(blocks: int, values: list[torch.Tensor | float]) -> None:
             launch(submit, blocks, *[v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values])
-            if Program.recording:
-                Program.recording.keep(values)
+            if HostProgram.recording:
+                HostProgram.recording.keep(values)
 
         return run
 
-    def _build_cuda(self, header: Path | None, constants: Mapping[str, Constant]) -> Callable[..., None]:
-        import cupy
+    def device_unit(
+        self, shared_limit: int, header: Path | None = None, constants: Mapping[str, Constant] | None = None
+    ) -> tuple[str, int]:
+        """The unit for a GPU whose blocks may have so many bytes of shared memory, and those that a launch asks for."""
+        more, shared = self.tile(constants or {}, shared_limit) if self.tile else ({}, 0)
+        return self.unit(header, {**(constants or {}), **more}), shared
 
-        module = cupy.RawModule(code=self.unit(header, constants), options=CUDA_OPTIONS, backend="nvrtc")
-        function = module.get_function(self.name)
+    def _build_device(
+        self, device: Device, header: Path | None, constants: Mapping[str, Constant]
+    ) -> Callable[..., None]:
+        text, shared = self.device_unit(device.shared_limit if self.tile else 0, header, constants)
+        function = device.function(self.name, text)
+        if shared > SHARED_UNASKED:
+            function.max_dynamic_shared_size_bytes = shared
         types = [numpy_type(a) for a in self.arguments]
 
         def run(blocks: int, values: list[torch.Tensor | float]) -> None:
             raw = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
-            stream = torch.cuda.current_stream()
-            with cupy.cuda.Device(stream.device_index), cupy.cuda.ExternalStream(stream.cuda_stream):
-                function((blocks,), (self.threads,), tuple(t(v) for t, v in zip(types, raw, strict=True)))
+            arguments = tuple(t(v) for t, v in zip(types, raw, strict=True))
+            device.launch(function, (blocks,), (self.threads,), arguments, shared, values)
 
         return run
 
@@ -274,6 +374,22 @@ class Kernel:
             f"got {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}{layout} on {value.device}."
             + (f" Convert with {advice}" if shape_fits else "")
         )
+
+
+def source(header: Path) -> str:
+    """The text of an environment's header, where it includes one beside it with that one's text in the place.
+
+    So both are compiled, cached and hashed as one.
+    """
+    lines = header.read_text().splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        include = _INCLUDE.match(line)
+        if include and (other := header.with_name(include[1])).exists():
+            lines[number - 1] = f'#line 1 "{other.name}"\n{source(other)}\n#line {number + 1} "{header.name}"\n'
+    return "".join(lines)
+
+
+_INCLUDE = re.compile(r'#include "(.+)"')
 
 
 def _listed(value: Constant) -> str:
@@ -335,7 +451,7 @@ def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None,
     """
     from cupy_backends.cuda.libs import nvrtc
 
-    text = kernel.unit(header, constants)
+    text, _ = kernel.device_unit(SHARED_LIMITS[architecture], header, constants)
     options = (*CUDA_OPTIONS, f"--gpu-architecture={architecture}", "--ptxas-options=-v")
     known = "\0".join([text, compiler.headers_text(), *options, str(nvrtc.getVersion())])
     built = compiler.cache_folder() / f"{kernel.name}-{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"

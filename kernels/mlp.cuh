@@ -78,10 +78,16 @@ constexpr int GRADIENT_SIZE = GRADIENT_METRICS + padded(METRICS);
 
 // A block's tile, in shared memory: its samples, the layers' activations, the last ones of HEAD samples transposed, and
 // rows over samples for the head: outputs (then their gradients), log_std's gradients, metrics, and the recorded numbers.
-// As many samples as stay in a core's first cache; where a layer's weights alone fill it, more work for each of them.
-constexpr int SAMPLES = ON_DEVICE || widest() <= 64 ? 32 : 128;
+// On a host as many samples as stay in a core's first cache; where a layer's weights alone fill it, more work for each of
+// them. On a GPU the launcher says how many (kernels/mlp.py).
+#ifdef LS_SAMPLES
+constexpr int SAMPLES = LS_SAMPLES;
+#else
+constexpr int SAMPLES = widest() <= 64 ? 32 : 128;
+#endif
 constexpr int HEAD = 32;  // samples that the head takes at a time
-constexpr int SKEW = ON_DEVICE ? 4 : LINE;  // so that rows begin in different banks of shared memory, sets of a cache
+constexpr int DEVICE_SKEW = 4;
+constexpr int SKEW = ON_DEVICE ? DEVICE_SKEW : LINE;  // rows begin in different banks of shared memory, sets of a cache
 DEVICE constexpr int stride(int layer) { return padded(hidden(layer)) + SKEW; }
 DEVICE constexpr int tile_layer(int layer) {
     int offset = padded(SAMPLES * D);
@@ -95,6 +101,13 @@ constexpr int TILE_METRIC = TILE_OUTPUT + OUTPUT_ROWS * SAMPLES;
 constexpr int TILE_RECORD = TILE_METRIC + METRICS * SAMPLES;
 constexpr int RECORD_ROWS = ACTION_WIDTH + 3;  // action, old log-probability, advantage, return
 constexpr int TILE_SIZE = TILE_RECORD + RECORD_ROWS * SAMPLES;
+// The same for any number of samples, a multiple of HEAD: what a GPU's tile takes is counted on a host.
+DEVICE constexpr int tile_size(int samples, int skew) {
+    int size = padded(LAST) * HEAD + (D + OUTPUT_ROWS + METRICS + RECORD_ROWS) * samples;
+    for (int layer = 0; layer < DEPTH; layer++) size += samples * (padded(hidden(layer)) + skew);
+    return size;
+}
+static_assert(TILE_SIZE == tile_size(SAMPLES, SKEW) && SAMPLES % HEAD == 0, "one count of a tile");
 
 #if LS_RELU
 DEVICE vec activation(vec x) { return select(x > 0.0f, x, 0.0f); }

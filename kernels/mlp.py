@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
+from kernels.errors import UserError
 from kernels.launcher import Constant, In, Kernel, Out, Scalar, Size
 from kernels.ppo_loss import METRICS
 
 MAX_DEPTH, MIN_WIDTH, MAX_WIDTH = 3, 8, 256  # hidden layers, and what is compiled for
 CONSTANTS = ("OBSERVATION", "HIDDEN", "RELU", "SHARED", "OFFSETS", "LOG_STD", "ACTIONS", "DISCRETE")
-_ENVIRONMENT = (*CONSTANTS, "STATE")
+_ENVIRONMENT = (*CONSTANTS, "STATE", "AGENTS")
 _SAMPLES = 256  # of a partition, as a rule
+_ROWS = 32  # of a tile of a rollout at most, and so the agents of a world
 
 
 def partitions(count: int) -> int:
@@ -30,9 +32,9 @@ def _blocks(rows: int, most: int) -> int:
     return max(-(-rows // most), min(16, -(-rows // 4)))
 
 
-def tiles(environments: int) -> int:
-    """Into how many tiles a rollout divides its environments; it changes no bit."""
-    return _blocks(environments, 32)
+def tiles(rows: int, agents: int = 1) -> int:
+    """Into how many tiles a rollout divides its rows, whole worlds of `agents` of them; it changes no bit."""
+    return _blocks(rows // agents, _ROWS // agents)
 
 
 # What an action is: one choice, several, or continuous.
@@ -48,7 +50,39 @@ def _action(kind: str, leading: Sequence[str], argument: Callable[..., In] = In)
     return argument("action", dtype, (*leading, *own))
 
 
-SIZES = Kernel("mlp_sizes", [Out("sizes", "int32", (4,))], blocks=lambda size: 1, constants=CONSTANTS)
+SIZES = Kernel("mlp_sizes", [Out("sizes", "int32", (6,))], blocks=lambda size: 1, constants=CONSTANTS)
+_TILES = (32, 64, 128)  # samples of a tile on a GPU
+
+
+@functools.cache
+def _sizes(*constants: Constant) -> list[int]:
+    """What the shapes come to (mlp_sizes.cu), by the host whatever the device: launches may be being recorded."""
+    sizes = np.empty(6, np.int32)
+    SIZES.build_host(None, dict(zip(CONSTANTS, constants, strict=True)))(1, [sizes.ctypes.data])
+    return [int(size) for size in sizes]
+
+
+def _tile(constants: Mapping[str, Constant], shared_limit: int, most: int = _TILES[-1]) -> tuple[dict[str, int], int]:
+    """How many samples a block takes at a time on a GPU, at most `most`, and the bytes that they take.
+
+    Enough of them that a layer's product, 8 samples by 4 outputs a thread, keeps 128 threads at work, if they fit.
+
+    Raises:
+        UserError: not even the fewest fit.
+    """
+    _, _, _, *floats = _sizes(*(constants[name] for name in CONSTANTS))
+    hidden: Any = constants["HIDDEN"]
+    wanted = max(_TILES[0], min(most, 8 * 4 * 128 // max(hidden)))
+    bytes_of = {samples: 4 * size for samples, size in zip(_TILES, floats, strict=True) if samples <= wanted}
+    fitting = [samples for samples, size in bytes_of.items() if size <= shared_limit]
+    if not fitting:
+        raise UserError(
+            f"device: hidden layers of {list(hidden)} take {4 * floats[0]:,} bytes of a block's shared memory; this "
+            f"device gives {shared_limit:,}. Train with device.fused=false, or with narrower layers"
+        )
+    return {"SAMPLES": fitting[-1]}, bytes_of[fitting[-1]]
+
+
 PACK = Kernel(
     "mlp_pack",
     [In("parameters", "float32", ("n",)), Out("packed", "float32", ("K",)), Size("n"), Size("K")],
@@ -62,6 +96,7 @@ VALUES = Kernel(
     blocks=lambda size: _blocks(size["M"], 192),
     file="mlp_forward",
     constants=CONSTANTS,
+    tile=_tile,
 )
 DISTRIBUTION = Kernel(
     "mlp_distribution",
@@ -69,6 +104,7 @@ DISTRIBUTION = Kernel(
     blocks=lambda size: -(-size["M"] // 64),  # a step's few rows are done before another thread has woken up
     file="mlp_forward",
     constants=CONSTANTS,
+    tile=_tile,
 )
 FINAL_VALUES = Kernel(
     "mlp_final_values",
@@ -83,6 +119,7 @@ FINAL_VALUES = Kernel(
     blocks=lambda size: _blocks(size["M"], 4096),
     file="mlp_forward",
     constants=CONSTANTS,
+    tile=_tile,
 )
 
 
@@ -124,6 +161,7 @@ def _rollout(kind: str) -> Kernel:
         ],
         blocks=lambda size: size["tiles"],
         constants=_ENVIRONMENT,
+        tile=functools.partial(_tile, most=_ROWS),
     )
 
 
@@ -155,6 +193,7 @@ def _gradient(kind: str) -> Kernel:
         ],
         blocks=lambda size: size["P"] * (1 if size["SHARED"] else 2),
         constants=CONSTANTS,
+        tile=_tile,
     )
 
 
@@ -172,6 +211,7 @@ def _policy_metrics(kind: str) -> Kernel:
         blocks=lambda size: size["P"],
         file="mlp_gradient",
         constants=CONSTANTS,
+        tile=_tile,
     )
 
 
@@ -247,9 +287,7 @@ class MLP:
     @functools.cached_property
     def sizes(self) -> tuple[int, int, int]:
         """K, Q, and the floats of a sample's distribution."""
-        sizes = torch.empty(4, dtype=torch.int32)
-        SIZES(sizes, **self.constants)
-        packed, gradient, parameters, _ = sizes.tolist()
+        packed, gradient, parameters, *_ = _sizes(*self.constants.values())
         return packed, gradient, parameters
 
     def pack(self, parameters: Tensor, packed: Tensor) -> None:
@@ -274,6 +312,7 @@ class MLP:
         self,
         header: Path,
         state_size: int,
+        agents: int,
         packed: Tensor,
         iteration: Tensor,
         state: Mapping[str, Tensor],
@@ -286,14 +325,16 @@ class MLP:
 
         Args:
             header: the dynamics; what it defines stands in kernels/environment.cuh.
+            state_size: floats of an environment's state.
+            agents: rows of a world, which divide N.
             iteration: (1,) int32, the training iteration: step t draws as step iteration * T + t.
             state: of the environments, as `kernels.env.env_step` takes it; updated.
             bounds: two (A,) float32 for continuous actions, None for discrete ones.
             written: action (T, N) or (T, N, K) int32, or (T, N, A) float32; observation (T+1, N, D), of which row T is
                 read first; log_prob, entropy, reward (T, N) float32; terminated, truncated (T, N) uint8;
                 final_observation (T, N, D), only where a time limit alone ended an episode; the episode's return (T, N)
-                float32 and length (T, N) int32, the step included; policy_version (T, N) int32; ticks (tiles(N), 2)
-                int64, of the processor's counter, spent in the network and in the environments.
+                float32 and length (T, N) int32, the step included; policy_version (T, N) int32; ticks
+                (tiles(N, agents), 2) int64, of the processor's counter, spent in the network and in the environments.
         """
         kernel = ROLLOUT[self.kind]
         own = [state[argument.name] for argument in kernel.arguments[2:7] if isinstance(argument, In)]
@@ -308,6 +349,7 @@ class MLP:
             header=header,
             **self.constants,
             STATE=state_size,
+            AGENTS=agents,
         )
 
     def gradient(

@@ -13,6 +13,7 @@ enum Purpose : unsigned {
     PURPOSE_EPISODE = 4,
     PURPOSE_RESET = 5,
     PURPOSE_DYNAMICS = 6,
+    PURPOSE_PARAMETERS = 7,
 };
 
 // The two top bits of an episode seed are its split, so that training and evaluation cannot meet.

@@ -2,7 +2,7 @@
 // share of the rollout, then all of them.
 #include "device.cuh"
 
-enum Sum { EPISODES, RETURN, LENGTH, TARGET, TARGET_SQUARED, ERROR, ERROR_SQUARED, NOT_FINITE, SUMS };
+enum Sum { EPISODES, RETURN, LENGTH, TARGET, TARGET_SQUARED, ERROR, ERROR_SQUARED, NOT_FINITE, SAMPLES, SUMS };
 
 // 1 for NaN and infinity.
 DEVICE double not_finite(float x) { return x - x == 0.0f ? 0.0 : 1.0; }
@@ -16,7 +16,7 @@ KERNEL rollout_sums(const float* observation,         // (X), all of them
                     const unsigned char* terminated,  // (M)
                     const unsigned char* truncated,   // (M)
                     const float* episode_return,      // (M)
-                    const int* episode_length,        // (M)
+                    const int* episode_length,        // (M); 0 where the row is a filler: only its finiteness counts
                     double* partials,                 // (P, SUMS)
                     int X, int M, int V) {
     SHARED(double, sums, LANES * SUMS);
@@ -26,6 +26,9 @@ KERNEL rollout_sums(const float* observation,         // (X), all of them
         for (int i = seen.begin + lane; i < seen.end; i += LANES) sum[NOT_FINITE] += not_finite(observation[i]);
         for (int i = valued.begin + lane; i < valued.end; i += LANES) sum[NOT_FINITE] += not_finite(value[i]);
         for (int i = share.begin + lane; i < share.end; i += LANES) {
+            sum[NOT_FINITE] += not_finite(reward[i]) + not_finite(log_prob[i]) + not_finite(advantage[i]);
+            if (episode_length[i] == 0) continue;
+            sum[SAMPLES] += 1.0;
             const bool ended = terminated[i] || truncated[i];
             // Less the first one, so that what never changes has a variance of exactly 0.
             const double t = (double)target[i] - (double)target[0];
@@ -37,7 +40,6 @@ KERNEL rollout_sums(const float* observation,         // (X), all of them
             sum[TARGET_SQUARED] += t * t;
             sum[ERROR] += e;
             sum[ERROR_SQUARED] += e * e;
-            sum[NOT_FINITE] += not_finite(reward[i]) + not_finite(log_prob[i]) + not_finite(advantage[i]);
         }
         for (int k = 0; k < SUMS; k++) sums[lane * SUMS + k] = sum[k];
     }
@@ -54,7 +56,7 @@ KERNEL summary(const double* partials,  // (P, SUMS)
                const float* norms,      // (K)
                double* numbers,         // (W + 6): episodes, their mean return and length, explained variance, how many
                                         // values are not finite, the gradient norm's mean, the metrics' means
-               int P, int K, int W, int samples) {
+               int P, int K, int W) {
     SHARED(double, sum, SUMS);
     BLOCK_FOR(k, 0, SUMS) {
         sum[k] = 0.0;
@@ -62,7 +64,7 @@ KERNEL summary(const double* partials,  // (P, SUMS)
     }
     BARRIER();
     BLOCK_FOR(only, 0, 1) {
-        const double m = (double)samples;
+        const double m = sum[SAMPLES];
         const double target = sum[TARGET_SQUARED] / m - sum[TARGET] / m * (sum[TARGET] / m);
         const double error = sum[ERROR_SQUARED] / m - sum[ERROR] / m * (sum[ERROR] / m);
         numbers[0] = sum[EPISODES];

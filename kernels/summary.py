@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from kernels.launcher import In, Kernel, Out, Scalar, Size
+from kernels.launcher import In, Kernel, Out, Size
 
-SUMS = 8
+SUMS = 9
 ROLLOUT_SUMS = Kernel(
     "rollout_sums",
     [
@@ -37,7 +37,6 @@ SUMMARY = Kernel(
         Size("P"),
         Size("K"),
         Size("W"),
-        Scalar("samples", "int32"),
     ],
     blocks=lambda size: 1,
     threads=32,
@@ -68,7 +67,7 @@ def summary(
     partials: Tensor,
     numbers: Tensor,
 ) -> None:
-    """Writes the numbers of an iteration: of M samples and K minibatches.
+    """Writes the numbers of an iteration: of M rows and K minibatches.
 
     The explained variance is 1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows the mean,
     NaN where the target never changes. Means over episodes are NaN where none ended.
@@ -78,10 +77,11 @@ def summary(
         reward, log_prob, advantage, target: (M,) float32; `target` is what the critic learns.
         value: (V,) float32, V >= M; the first M belong to the samples.
         terminated, truncated: (M,) uint8.
-        episode_return: (M,) float32; episode_length: (M,) int32; read where an episode ended.
+        episode_return: (M,) float32; episode_length: (M,) int32; read where an episode ended. A
+            row of length 0 is a filler, a step without an agent: no sample, but it has to be finite.
         metrics: (K, W) float32, of each minibatch.
         norms: (K,) float32, the gradients' norms.
-        partials: (partitions(M), 8) float64, written; scratch.
+        partials: (partitions(M), 9) float64, written; scratch.
         numbers: (6 + W,) float64, written: in the order of NUMBERS, then the metrics' means.
 
     Raises:
@@ -89,4 +89,4 @@ def summary(
     """
     ends = (terminated, truncated, episode_return, episode_length)
     ROLLOUT_SUMS(observation, reward, log_prob, value, advantage, target, *ends, partials)
-    SUMMARY(partials, metrics, norms, numbers, len(reward))
+    SUMMARY(partials, metrics, norms, numbers)

@@ -9,7 +9,7 @@ DEVICE constexpr int padded(int n) { return (n + LINE - 1) / LINE * LINE; }
 // A register tile: rows times vectors. It fills most of the registers and has chains enough to hide an addition's latency.
 #if defined(__AVX512F__) && LS_VECTOR == 16
 constexpr int TILE_ROWS = 8, TILE_VECTORS = 2;
-#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(LS_EMULATE)
 constexpr int TILE_ROWS = 8, TILE_VECTORS = 1;
 #else
 constexpr int TILE_ROWS = 6, TILE_VECTORS = 2;
@@ -87,13 +87,16 @@ DEVICE_MEMBER void tile_product(int M, int K, Left left, Right right, Init init,
     constexpr int V = tile_vectors<N>(TILE_VECTORS);
     const int groups = M / TILE_ROWS, rest = M % TILE_ROWS;
     product_rows<TILE_ROWS, N, V>(0, groups, K, left, right, init, out);
-    // The last rows: lower tiles are wider, for as many chains.
     int m = groups * TILE_ROWS;
-    if (rest & 4) product_rows<4, N, V>(m, 1, K, left, right, init, out);
-    m += rest & 4;
-    if (rest & 2) product_rows<2, N, tile_vectors<N>(2 * TILE_VECTORS)>(m, 1, K, left, right, init, out);
-    m += rest & 2;
-    if (rest & 1) product_rows<1, N, tile_vectors<N>(4 * TILE_VECTORS)>(m, 1, K, left, right, init, out);
+    if constexpr (ON_DEVICE) {  // the last rows: shared by as many threads as can be
+        product_rows<1, N, 1>(m, rest, K, left, right, init, out);
+    } else {  // the last rows: lower tiles are wider, for as many chains
+        if (rest & 4) product_rows<4, N, V>(m, 1, K, left, right, init, out);
+        m += rest & 4;
+        if (rest & 2) product_rows<2, N, tile_vectors<N>(2 * TILE_VECTORS)>(m, 1, K, left, right, init, out);
+        m += rest & 2;
+        if (rest & 1) product_rows<1, N, tile_vectors<N>(4 * TILE_VECTORS)>(m, 1, K, left, right, init, out);
+    }
 }
 
 // The same where the number of rows is known at run time only: rows beyond M, up to an even number, come out too. Two

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 import envs
-from envs.normalize import Normalized
+from envs.normalize import Clipped, Normalized
 from envs.spec import EnvSpec
 from envs.vector import NativeVectorEnv, VectorEnv
 from pipeline.capture import CapturedFused, CapturedGeneral
@@ -27,22 +27,31 @@ class Training:
 
     Attributes:
         path: what runs the network, in words, with the reason where it is not the fast path.
+        played: the environments as they are, before rewards are clipped or anything is normalized.
     """
 
     ppo: PPO
     policy: ActorCritic
     flat: FlatParameters
     path: str
+    played: VectorEnv
 
 
 def assemble(config: Config, spec: EnvSpec, device: torch.device, clock: Clock) -> Training:
     """Builds a training: the same bits for the same configuration."""
     policy, flat = build(spec, config.policy, config.seed, device)
     made = envs.make(spec, config.ppo.num_envs, config.seed, device)
-    env = Normalized(made, config.env.normalized, config.ppo.gamma) if config.env.normalized else made
+    env = _seen(config, made)
     path, why = _path(config, policy, flat, env)
     ppo = PPO(config.ppo, env, path, _optimizer(config.ppo, policy, flat), config.seed, clock)
-    return Training(ppo, policy, flat, f"{path.name} path{why}{_stepped(made)}")
+    return Training(ppo, policy, flat, f"{path.name} path{why}{_stepped(made)}", made)
+
+
+def _seen(config: Config, env: VectorEnv) -> VectorEnv:
+    """The environments as the training sees them: rewards clipped, then what is to be normalized."""
+    if config.env.reward_limit is not None:
+        env = Clipped(env, config.env.reward_limit)
+    return Normalized(env, config.env.normalized, config.ppo.gamma) if config.env.normalized else env
 
 
 def _stepped(env: VectorEnv) -> str:

@@ -14,6 +14,8 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
+import envs
+from envs import parameters
 from envs.spec import EnvSpec
 from kernels.errors import UserError
 from pipeline import files, seeds
@@ -86,7 +88,9 @@ def load(folder: Path) -> Checkpoint:
     _expect(
         f"the parameters in {path} to have SHA-256", manifest["params_sha256"], parameters_sha256(tensors["parameters"])
     )
-    seeds.prove_training(int(manifest["config"]["seed"]), manifest["seeds"], tensors)
+    seeds.prove_training(
+        int(manifest["config"]["seed"]), manifest["seeds"], tensors, manifest["env_spec"].get("agents", 1)
+    )
     # Last, since it only says that something changed; what can be told apart was told above.
     others = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
     _expect(
@@ -95,14 +99,31 @@ def load(folder: Path) -> Checkpoint:
     return Checkpoint(manifest, tensors)
 
 
-def expect_environment(manifest: Mapping[str, Any], spec: EnvSpec) -> None:
-    """Raises UserError where the checkpoint was trained on another environment than `spec`."""
+def expect_environment(manifest: Mapping[str, Any], spec: EnvSpec, transfer: bool = False) -> None:
+    """Raises UserError where the checkpoint was trained on another environment than `spec`.
+
+    Args:
+        transfer: it may have been trained under other ranges of parameters, or none, if the held-out ones of `spec`
+            have no value in common with what it was trained on.
+    """
     found = manifest["env_spec"]
     if manifest["env_spec_sha256"] == spec.sha256():
         return
-    name = found.get("name")
+    name, ranges = found.get("name"), found.get("parameters")
+    if name == spec.name and spec.fields().get("parameters") != ranges:
+        if not transfer:
+            wanted = spec.fields().get("parameters", "none")
+            raise UserError(
+                f"checkpoint: wanted one trained with the env.parameters {wanted}; it was trained with "
+                f"{ranges or 'none'}. Give evaluate.transfer=true to see how it does with others"
+            )
+        trained = envs.spec(name, spec.max_episode_steps, ranges)
+        expect_environment(manifest, trained)
+        parameters.expect_unseen(spec, trained)
+        return
     if name != spec.name:
-        choice = f"env=gymnasium env.id={found['id']}" if "id" in found else f"env={name}"
+        own = manifest["config"]["env"]
+        choice = f"env={own['name']} env.id={own['id']}" if "id" in own else f"env={name}"
         raise UserError(
             f"checkpoint: wanted one of environment {spec.name!r}; it was trained on {name!r}. "
             f"Give {choice}, or the checkpoint of a training on {spec.name}"

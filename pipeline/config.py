@@ -142,9 +142,7 @@ def _text(wanted: str, optional: bool = False) -> Any:
     return _field(check, default=None) if optional else _field(check)
 
 
-def _keywords() -> Any:
-    wanted = "null, or what the environment is made with, such as {continuous: true}"
-
+def _keywords(wanted: str) -> Any:
     def check(key: str, value: Any) -> dict[str, Any]:
         try:
             text = json.dumps({} if value is None else value, allow_nan=False)
@@ -208,9 +206,6 @@ class EnvConfig(_Section):
     name: str = _one_of(lambda: group_options("env"))
     max_episode_steps: int | None = _whole(1, below=2**31)  # the kernels count in 32 bits
 
-    # Keys that change no result.
-    indecisive: ClassVar[tuple[str, ...]] = ()
-
     @property
     def title(self) -> str:
         """What the environment is called where people read it."""
@@ -226,18 +221,42 @@ class EnvConfig(_Section):
         """What the training sees normalized: observation, reward."""
         return ()
 
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        """Keys that change no result."""
+        return ()
+
+    @property
+    def reward_limit(self) -> float | None:
+        """The size that rewards are clipped to in training; None: as they are."""
+        return None
+
+    @property
+    def frames_a_step(self) -> int | None:
+        """Frames that an emulator makes a step, at most; None where there is none."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
-class GymnasiumConfig(EnvConfig):
+class NativeConfig(EnvConfig):
+    parameters: Mapping[str, Any] = _keywords("null, or ranges such as {gravity: {train: [9, 10], held_out: [11, 12]}}")
+
+    @property
+    def host(self) -> dict[str, Any]:
+        return {"parameters": self.parameters} if self.parameters else {}
+
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return () if self.parameters else ("parameters",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostConfig(EnvConfig):
     max_episode_steps: int | None = _optional_whole(1, below=2**31)
-    id: str = _text("an id that Gymnasium knows, or module:Class")
-    kwargs: Mapping[str, Any] = _keywords()
-    workers: int | None = _optional_whole(0, below=1024)
-    timeout_s: float = _positive()
+    id: str = _text("an id that the adapter knows")
+    kwargs: Mapping[str, Any] = _keywords("null, or what the environment is made with, such as {continuous: true}")
     normalize_observation: bool = _flag()
     normalize_reward: bool = _flag()
-
-    indecisive: ClassVar[tuple[str, ...]] = ("workers", "timeout_s")
 
     @property
     def title(self) -> str:
@@ -245,12 +264,59 @@ class GymnasiumConfig(EnvConfig):
 
     @property
     def host(self) -> dict[str, Any]:
-        return {"id": self.id, "kwargs": self.kwargs, "workers": self.workers, "timeout_s": self.timeout_s}
+        return {"id": self.id, "kwargs": self.kwargs, **{key: getattr(self, key) for key in self.indecisive}}
 
     @property
     def normalized(self) -> tuple[str, ...]:
         wanted = {"observation": self.normalize_observation, "reward": self.normalize_reward}
         return tuple(name for name, chosen in wanted.items() if chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumConfig(HostConfig):
+    id: str = _text("an id that Gymnasium knows, or module:Class")
+    workers: int | None = _optional_whole(0, below=1024)
+    timeout_s: float = _positive()
+
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return "workers", "timeout_s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvPoolConfig(HostConfig):
+    id: str = _text("an id that EnvPool knows")
+    threads: int | None = _optional_whole(1, below=1024)
+
+    @property
+    def indecisive(self) -> tuple[str, ...]:
+        return ("threads",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtariConfig(GymnasiumConfig):
+    id: str = _text("an id of ale-py's, such as ALE/Pong-v5")
+    noop_max: int = _whole(0, below=1000)
+    frame_skip: int = _whole(1, below=1000)
+    sticky: float = _fraction()
+    clip_reward: bool = _flag()
+
+    @property
+    def host(self) -> dict[str, Any]:
+        return {**super().host, **{key: getattr(self, key) for key in ("noop_max", "frame_skip", "sticky")}}
+
+    @property
+    def reward_limit(self) -> float | None:
+        return 1.0 if self.clip_reward else None
+
+    @property
+    def frames_a_step(self) -> int | None:
+        return self.frame_skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig(GymnasiumConfig):
+    id: str = _text("a module with a function parallel_env, or module:function")
 
 
 @dataclass(frozen=True)
@@ -315,7 +381,7 @@ class DeviceConfig(_Section):
 
     def resolve(self) -> str:
         """The type of the device that training runs on, cpu or cuda. UserError: cuda without a CUDA device."""
-        if self.name == "cpu":
+        if self.name in ("cpu", "emulated"):
             return "cpu"
         import torch  # seconds to import, and most of this module's users need none of it
 
@@ -332,6 +398,7 @@ class EvaluateConfig(_Section):
     episodes: int = _whole(1)
     split: str = _one_of(lambda: ["held_out", "selection"])
     deterministic: bool = _flag()
+    transfer: bool = _flag()
 
 
 @dataclass(frozen=True)
@@ -339,6 +406,7 @@ class ReplayConfig(_Section):
     prefix: ClassVar[str] = "replay."
     split: str = _one_of(lambda: ["held_out", "selection", "train"])
     episode: int = _whole(0)
+    render: bool = _flag()
     environment: int | None = _optional_whole(0)
 
     def __post_init__(self) -> None:
@@ -389,7 +457,7 @@ class Config(_Section):
 
 
 SECTIONS: dict[str, Any] = {
-    "env": EnvConfig,
+    "env": NativeConfig,
     "policy": PolicyConfig,
     "ppo": PPOConfig,
     "device": DeviceConfig,
@@ -401,7 +469,12 @@ SECTIONS: dict[str, Any] = {
 
 
 # Environments of others have keys beside those of `EnvConfig`.
-HOSTS: dict[str, Any] = {"gymnasium": GymnasiumConfig}
+HOSTS: dict[str, Any] = {
+    "gymnasium": GymnasiumConfig,
+    "atari": AtariConfig,
+    "envpool": EnvPoolConfig,
+    "pettingzoo": WorldConfig,
+}
 
 
 def _kind(section: str, content: object) -> Any:
@@ -419,7 +492,7 @@ def _keys() -> Iterator[str]:
     yield from (f"env.{each.name}" for kind in HOSTS.values() for each in fields(kind) if each.name not in usual)
 
 
-KEYS: tuple[str, ...] = tuple(_keys())
+KEYS: tuple[str, ...] = tuple(dict.fromkeys(_keys()))
 GROUPS: tuple[str, ...] = tuple(sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"))
 NAMES: tuple[str, ...] = tuple(dict.fromkeys((*KEYS, *GROUPS)))
 
@@ -511,9 +584,13 @@ def compose(overrides: Sequence[str], config_name: str = "config", config_dir: P
         raise UserError(f"wanted a configuration file; got {wanted!r}{hint}") from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         if (found := re.match(r"Could not override '(env\.\w+)'", str(error))) and found[1] in KEYS:
-            hosts = " or ".join(f"env={host}" for host in HOSTS)
-            raise UserError(f"{found[1]}: wanted {hosts} with it; other environments have no such key") from error
+            having = " or ".join(f"env={name}" for name in group_options("env") if _has_key(name, found[1]))
+            raise UserError(f"{found[1]}: wanted {having} with it; other environments have no such key") from error
         raise UserError(_one_line(error)) from error
+
+
+def _has_key(env: str, key: str) -> bool:
+    return OmegaConf.select(OmegaConf.load(CONF / "env" / f"{env}.yaml"), key, default=MISSING) is not MISSING
 
 
 def _config_file(name: str, folder: Path) -> Path:

@@ -34,8 +34,8 @@ def run(config: Config) -> None:
 
     loaded = checkpoint.load(Path(config.checkpoint))
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
-    checkpoint.expect_environment(loaded.manifest, spec)
     chosen = config.evaluate
+    checkpoint.expect_environment(loaded.manifest, spec, chosen.transfer)
     seeds.prove_split(seeds.evaluation_seeds(chosen.split, chosen.episodes), chosen.split)
     console.print(f"evaluate: {spec.name}, split {chosen.split}, checkpoint {loaded.manifest['sha256'][:12]} verified")
 

@@ -1,6 +1,7 @@
 """Playing a fixed list of episodes to their ends, and what is told of them.
 
-One environment an episode, each to its end: never the first N episodes that finish, which favours short ones.
+One environment an episode, each to its end: never the first N episodes that finish, which favours short ones. Where
+several agents share a world, an episode is a whole world, all its agents by the policy, and its return their mean.
 """
 
 import csv
@@ -16,6 +17,7 @@ from torch import Tensor
 
 import envs
 from envs.normalize import Statistics, observation_statistics
+from envs.parameters import drawn as parameters_of
 from envs.spec import EnvSpec
 from envs.vector import empty_output
 from kernels.errors import UserError
@@ -28,11 +30,14 @@ from pipeline.policy import FlatParameters, Policy, build, empty_action, mode, s
 
 @dataclass(frozen=True)
 class Episodes:
-    """E episodes, in the order of their seeds."""
+    """E episodes, in the order of their seeds; of a world of agents: the mean of their returns, the longest stay, and
+    whether all of them died.
+    """
 
-    returns: Tensor  # (E,) float32, of the environment's own rewards
+    returns: Tensor  # (E,) float32, of the environment's own rewards, the mean over a world's agents
     lengths: Tensor  # (E,) int32
     terminated: Tensor  # (E,) bool; the others ended by the time limit
+    parameters: Mapping[str, Tensor]  # (E,) float32 each: what the episode drew
 
 
 @torch.no_grad()
@@ -43,12 +48,13 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
         episode_seeds: (E,) int64.
         deterministic: the most likely action, else a sampled one. Sampling draws with keys of its own.
     """
-    count = len(episode_seeds)
+    count = len(episode_seeds) * spec.agents
     env = envs.make(spec, count, 0, device)
     out = empty_output(spec, count, device)
     action, sizes = empty_action(spec, (count,), device), several(spec)
     unused = torch.empty(2, count, device=device)
-    env.reset(out.observation, episode_seeds.to(device))
+    env.reset(out.observation, episode_seeds.to(device).repeat_interleave(spec.agents))
+    drawn = {name: values.cpu() for name, values in parameters_of(env).items()}
     running = torch.ones(count, dtype=torch.bool, device=device)
     returns, terminated = torch.empty(count, device=device), torch.zeros_like(running)
     lengths = torch.empty(count, dtype=torch.int32, device=device)
@@ -69,8 +75,13 @@ def play(policy: Policy, spec: EnvSpec, episode_seeds: Tensor, deterministic: bo
     assert not running.any(), "an episode outlived its time limit"
     if not returns.isfinite().all():
         wrong = int((~returns.isfinite()).nonzero()[0])
-        raise UserError(f"evaluate: the return of episode {wrong} must be finite; got {returns[wrong].item()}")
-    return Episodes(returns.cpu(), lengths.cpu(), terminated.cpu())
+        raise UserError(
+            f"evaluate: the return of episode {wrong // spec.agents} must be finite; got {returns[wrong].item()}"
+        )
+    # A sum of few float32 in float64 is exact: in whatever order, and of one agent its own return.
+    worlds = (-1, spec.agents)
+    together = returns.double().view(worlds).mean(1).float()
+    return Episodes(together.cpu(), lengths.view(worlds).amax(1).cpu(), terminated.view(worlds).amin(1).cpu(), drawn)
 
 
 def initial_policy(manifest: Mapping[str, Any], spec: EnvSpec, device: torch.device) -> tuple[Policy, FlatParameters]:
@@ -151,6 +162,7 @@ def metrics(played: Mapping[str, Episodes], manifest: Mapping[str, Any], config:
     initial, final = played["initial"].returns, played["final"].returns
     gain = final.double() - initial.double()
     average = mean(final)
+    drawn = played["final"].parameters
     return {
         "env": manifest["env_spec"]["name"],
         "run_seed": manifest["config"]["seed"],
@@ -166,16 +178,37 @@ def metrics(played: Mapping[str, Episodes], manifest: Mapping[str, Any], config:
         "initial_return_mean": mean(initial),
         "improvement_mean": mean(gain),
         "improved_fraction": mean((gain > 0).double()),
+        **({"parameters": {name: terciles(values, final) for name, values in drawn.items()}} if drawn else {}),
+    }
+
+
+def terciles(values: Tensor, returns: Tensor) -> dict[str, dict[str, float]]:
+    """The mean return of the episodes with the lowest, middle and highest third of a parameter's values, (E,) each."""
+    thirds = zip(("low", "middle", "high"), values.argsort(stable=True).tensor_split(3), strict=True)
+    return {
+        name: {
+            "from": values[third].min().item(),
+            "to": values[third].max().item(),
+            "episodes": len(third),
+            "return_mean": mean(returns[third]),
+        }
+        for name, third in thirds
+        if len(third)
     }
 
 
 def episodes_csv(played: Mapping[str, Episodes]) -> str:
-    """The content of episodes.csv: one row a policy and episode; `seed` is the index within the split."""
+    """The content of episodes.csv: one row a policy and episode; `seed` is the index within the split.
+
+    Parameters that the episodes drew stand in columns of their names.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "seed", "return", "length", "end"])
+    names = list(played["final"].parameters)
+    writer.writerow(["policy", "seed", "return", "length", "end", *names])
     for name, episodes in played.items():
         rows = zip(episodes.returns.tolist(), episodes.lengths.tolist(), episodes.terminated.tolist(), strict=True)
         for index, (total, length, terminated) in enumerate(rows):
-            writer.writerow([name, index, repr(total), length, "terminated" if terminated else "truncated"])
+            drawn = [repr(episodes.parameters[each][index].item()) for each in names]
+            writer.writerow([name, index, repr(total), length, "terminated" if terminated else "truncated", *drawn])
     return text.getvalue()

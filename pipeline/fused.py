@@ -69,7 +69,7 @@ class Fused(Learner):
     def __init__(self, mlp: MLP, flat: FlatParameters, env: NativeVectorEnv, config: PPOConfig, run_seed: int) -> None:
         super().__init__(mlp, flat, config)
         self._env, self._run_seed = env, run_seed
-        self._ticks = torch.zeros(tiles(env.num_envs), 2, dtype=torch.int64, device=env.device)
+        self._ticks = torch.zeros(tiles(env.num_envs, env.spec.agents), 2, dtype=torch.int64, device=env.device)
 
     def playing(self, work: Callable[[], None]) -> Callable[[], None]:
         return self.prepared(work)
@@ -84,9 +84,10 @@ class Fused(Learner):
             rollout.terminated, rollout.truncated, rollout.final_observations, rollout.episode_returns,
             rollout.episode_lengths, rollout.policy_versions, self._ticks,
         )  # fmt: skip
-        env = self._env
+        env, spec = self._env, self._env.spec
         parts = (self._packed, iteration, env.state(), env.bounds, written)
-        self._mlp.rollout(env.spec.header, env.spec.state_size, *parts, env.spec.max_episode_steps, self._run_seed)
+        limits = (spec.max_episode_steps, self._run_seed)
+        self._mlp.rollout(spec.header, spec.state_size, spec.agents, *parts, *limits)
 
     def attribute(self, clock: Clock) -> None:
         clock.attribute("env_step", self._ticks)

@@ -85,7 +85,7 @@ class General(StepByStep):
         gradient = self._loss(rollout, index, shift, parameters.detach(), value.detach(), metrics)
         self._flat.gradients.zero_()
         # A scalar of the same gradient: handed to autograd, gradients make torch import sympy, which takes 2 s.
-        ((parameters * gradient).sum() + (value * self._grad_value).sum()).backward()
+        ((parameters * gradient).sum() + (value * self._grad_value[: len(index)]).sum()).backward()
         optimizer.step(number)
 
     @torch.no_grad()
@@ -103,7 +103,7 @@ class General(StepByStep):
         ppo_loss(
             *samples,
             gradient,
-            self._grad_value,
+            self._grad_value[: len(index)],
             metrics,
             clip_coef=config.clip_coef,
             ent_coef=config.ent_coef,

@@ -14,7 +14,7 @@ FUSED, HOSTED = "fused", "hosted"
 
 def misfit(config: PolicyConfig, device: torch.device) -> str | None:
     """Why the fast path cannot run a policy; None where it can."""
-    if device.type != "cpu":
+    if device.type not in ("cpu", "cuda"):
         return f"device {device.type}"
     if len(config.hidden) > MAX_DEPTH:
         return f"{len(config.hidden)} hidden layers (at most {MAX_DEPTH})"

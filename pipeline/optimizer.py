@@ -32,7 +32,7 @@ class Adam:
         self._first, self._second = torch.zeros_like(flat.parameters), torch.zeros_like(flat.parameters)
         # beta1^t and beta2^t as running products, which round alike on every machine.
         self._powers = torch.ones(2, dtype=torch.float64)
-        self._running, self._prepared = np.empty((steps, 2)), np.empty((steps, 3))
+        self._running, self._prepared = np.ones((steps, 2)), np.empty((steps, 3))
         self._schedules = flat.parameters.new_tensor([[0.0, 1.0, 1.0]] * steps)  # until `begin`: steps of no length
         # Where a device copies from while the host goes on; two, since the last iteration's may not have been read yet.
         pinned = flat.parameters.device.type == "cuda"
@@ -41,7 +41,7 @@ class Adam:
         self.squares = flat.parameters.new_empty(partitions(len(flat.parameters)))
 
     def begin(self, learning_rate: float) -> None:
-        """Prepares the steps of an iteration."""
+        """Prepares the steps of an iteration; all of them are counted, if `end` does not tell otherwise."""
         powers = self._powers.numpy()
         self._running[0] = powers * (BETA1, BETA2)
         self._running[1:] = (BETA1, BETA2)
@@ -51,6 +51,13 @@ class Adam:
         self._sent.reverse()
         self._sent[0].copy_(torch.from_numpy(self._prepared))
         self._schedules.copy_(self._sent[0], non_blocking=True)
+
+    def end(self, steps: int) -> None:
+        """Counts the steps of the iteration that were taken, from its first on.
+
+        Where the steps are recorded, this runs before the first iteration, has no effect, and all are taken.
+        """
+        self._powers.numpy()[:] = self._running[steps - 1]
 
     def step(self, number: int = 0) -> None:
         """Step `number` of the iteration, on the gradient that lies in the flat buffer."""

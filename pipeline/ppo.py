@@ -33,6 +33,7 @@ from pipeline.optimizer import Adam
 from pipeline.profile import Clock
 from pipeline.readback import Readback
 from pipeline.rollout import Rollout
+from pipeline.samples import all_rows, living_rows
 
 
 class Path(Protocol):
@@ -93,6 +94,8 @@ class PPO:
         self.learning_rate = _linear if config.anneal_lr else _constant
         self.shift = advantage_shift if config.norm_adv else _as_it_is
 
+        self.rows = all_rows if env.alive is None else living_rows
+
         device = env.device
         minibatches = config.update_epochs * config.num_minibatches
         self.rollout = Rollout(env.spec, config.num_steps, config.num_envs, device)
@@ -106,7 +109,9 @@ class PPO:
         self._read = Readback(self._numbers, self._metrics_after)
         env.reset(self.rollout.observations[-1])
         self._collect = path.playing(self.collect)
-        self._advantages, self._update = map(path.prepared, (self.advantages, self.update))
+        self._advantages = path.prepared(self.advantages)
+        # Where rows are left out, the number of minibatches differs from one iteration to the next.
+        self._update = path.prepared(self.update) if env.alive is None else self.update
         self._work = path.whole(self.work, list(self.state().values()))
         clock.begin()
 
@@ -182,15 +187,18 @@ class PPO:
         rollout, number = self.rollout, 0
         for epoch in range(self.config.update_epochs):
             shuffle(self._order.view(-1), self._iteration, epoch, self.run_seed)
-            self.shift(rollout.advantages.view(-1), self._order, self._shifts)
-            for index, shift in zip(self._order, self._shifts, strict=True):
+            order = self.rows(rollout, self._order)
+            shifts = self._shifts[: len(order)]
+            self.shift(rollout.advantages.view(-1), order, shifts)
+            for index, shift in zip(order, shifts, strict=True):
                 self.path.step(rollout, index, shift, self._metrics[number], self.optimizer, number)
                 number += 1
         # The last minibatch, a random sample of the batch, seen by the finished policy.
         self.path.look_back(rollout, index, shift, self._metrics_after)
-        self.summarize()
+        self.optimizer.end(number)
+        self.summarize(number)
 
-    def summarize(self) -> None:
+    def summarize(self, minibatches: int) -> None:
         """The iteration's numbers: of the rollout, of the episodes that ended in it, means over its minibatches."""
         rollout = self.rollout
         summary(
@@ -204,8 +212,8 @@ class PPO:
             rollout.truncated.view(-1),
             rollout.episode_returns.view(-1),
             rollout.episode_lengths.view(-1),
-            self._metrics,
-            self.optimizer.norms,
+            self._metrics[:minibatches],
+            self.optimizer.norms[:minibatches],
             self._sums,
             self._numbers,
         )

@@ -17,8 +17,8 @@ from kernels.errors import UserError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PACKAGES = (
-    "torch", "numpy", "scipy", "gymnasium", "hydra-core", "dvc", "mlflow", "cupy-cuda12x", "cupy-cuda13x",
-    "safetensors",
+    "torch", "numpy", "scipy", "gymnasium", "mujoco", "envpool", "hydra-core", "dvc", "mlflow", "cupy-cuda12x",
+    "cupy-cuda13x", "safetensors",
 )  # fmt: skip
 # Written by the pipeline itself, so that a change there does not say that the sources differ from the commit.
 OUTPUTS = ("dvc.lock", "artifacts")

@@ -33,13 +33,14 @@ def closed_form(run_seed: int, episode_index: Tensor) -> dict[str, Any]:
     """What the manifest says of the training episodes: Philox over (run seed, environment, episode) in split train.
 
     Args:
-        episode_index: (N,) int64, the episode that each environment is in, counted from 0.
+        episode_index: (N,) int64, the episode that each environment (each world, where several agents share one) is in,
+            counted from 0.
     """
     started = int(episode_index.sum()) + len(episode_index)
     return {"run_seed": run_seed, "split": "train", "environments": len(episode_index), "episodes": started}
 
 
-def prove_training(run_seed: int, seeds: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def prove_training(run_seed: int, seeds: Mapping[str, Any], tensors: Mapping[str, Tensor], agents: int = 1) -> None:
     """Proves that a checkpoint's training episodes are those of its run seed, all of split train.
 
     Training seeds have the top bits 00 and the evaluation's have others, so that they cannot meet. What is left to
@@ -49,19 +50,20 @@ def prove_training(run_seed: int, seeds: Mapping[str, Any], tensors: Mapping[str
         run_seed: of the checkpoint's configuration.
         seeds: the manifest's closed form.
         tensors: the checkpoint's; `env.episode_seed` and `env.episode_index`, both (N,) int64, are read.
+        agents: rows of a world.
 
     Raises:
         UserError: names the first seed that is where it must not be.
     """
     actual, index = tensors["env.episode_seed"], tensors["env.episode_index"]
-    for key, want in closed_form(run_seed, index).items():
+    for key, want in closed_form(run_seed, index[::agents]).items():
         got = seeds.get(key) if isinstance(seeds, Mapping) else None
         if got != want:
             raise UserError(
                 f"seeds: expected the checkpoint's training episodes to have {key} {want!r}; its manifest has {got!r}. "
                 "Do not evaluate a policy on what it was trained on; train it again"
             )
-    wanted = episode_seeds(run_seed, torch.arange(len(actual), dtype=torch.int32), index)
+    wanted = episode_seeds(run_seed, torch.arange(len(actual), dtype=torch.int32) // agents, index)
     for i, (got, want) in enumerate(zip(actual.tolist(), wanted.tolist(), strict=True)):
         if split_of(got) != "train":
             raise UserError(

@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors import SafetensorError, safe_open
 
 import envs
-from kernels import compiler
+from kernels import compiler, launcher
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluation, files, provenance, seeds, tracking
 from pipeline import config as configuration
@@ -49,6 +49,7 @@ def run(config: Config) -> None:
     files.refuse_existing(out, checkpoint.MANIFEST)
     torch.set_num_threads(1)  # torch's own kernels promise the same bits only so; ours do with any number
     compiler.set_threads(config.device.threads)
+    launcher.choose(emulated=config.device.name == "emulated")
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     identity = {"config_sha256": configuration.sha256(config), "env_spec_sha256": spec.sha256()}
@@ -75,10 +76,13 @@ def run(config: Config) -> None:
                 "config": configuration.decisive(config),
                 **identity,
                 "env_spec": spec.fields(),
-                "seeds": seeds.closed_form(config.seed, ppo.env.state()["episode_index"]),
+                "seeds": seeds.closed_form(config.seed, ppo.env.state()["episode_index"][:: spec.agents]),
                 "path": ppo.path.name,
                 "parent": None,
             }
+            frames = getattr(training.played, "frames", 0)
+            if frames:
+                manifest["frames"] = frames
             seconds = clock.seconds()
             profile = {**seconds, "steps_per_second": ppo.steps / seconds["wall"]}
             files.refuse_existing(
@@ -99,7 +103,8 @@ def run(config: Config) -> None:
         Console(stderr=True).print(line, highlight=False, soft_wrap=True)
         raise SystemExit(130) from None
     provenance.write(f"train-{spec.name}-seed-{config.seed}", facts)
-    Console().print(f"train: wrote {out}", highlight=False, soft_wrap=True)
+    counted = f", {ppo.steps:,} steps and {frames:,} frames" if frames else ""
+    Console().print(f"train: wrote {out}{counted}", highlight=False, soft_wrap=True)
 
 
 def partial_name(identity: Mapping[str, str]) -> str:
@@ -128,7 +133,8 @@ def _announce(config: Config, ppo: PPO, path: str) -> None:
     steps, wanted = ppo.iterations * config.ppo.batch_size, config.ppo.total_steps
     rounding = f" (whole iterations of {wanted:,})" if steps != wanted else ""
     start = f", going on from step {ppo.steps:,}" if ppo.iteration else ""
-    text = f"train: {config.env.title}, seed {config.seed}, {path}, {steps:,} steps{rounding}{start}"
+    frames = f" (up to {steps * config.env.frames_a_step:,} frames)" if config.env.frames_a_step else ""
+    text = f"train: {config.env.title}, seed {config.seed}, {path}, {steps:,} steps{rounding}{frames}{start}"
     if not ppo.env.spec.resumable:
         text += ". Stopped, it begins again: the state of such environments cannot be saved"
     Console().print(text, highlight=False, soft_wrap=True)

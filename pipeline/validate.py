@@ -21,7 +21,7 @@ from pipeline import files
 from pipeline.config import Config
 
 _SECONDS = 0.2  # for which steps are timed, at least
-_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red"}
+_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red", "not applicable": "dim"}
 
 
 def run(config: Config) -> None:
@@ -40,7 +40,8 @@ def run(config: Config) -> None:
     device = torch.device(config.device.resolve())
     spec = envs.spec(config.env.name, config.env.max_episode_steps, **config.env.host)
     title = config.env.title
-    plan = Plan(spec, config.validate.num_envs, config.validate.steps, config.seed)
+    num_envs = -(-config.validate.num_envs // spec.agents) * spec.agents  # whole worlds, where agents are rows
+    plan = Plan(spec, num_envs, config.validate.steps, config.seed)
 
     def factory(spec: envs.EnvSpec, num_envs: int, run_seed: int) -> envs.VectorEnv:
         return envs.make(spec, num_envs, run_seed, device)
@@ -59,14 +60,16 @@ def run(config: Config) -> None:
 
 
 def check(factory: Factory, plan: Plan) -> Iterator[Check]:
-    """All checks; of a Gymnasium environment first those of what it returns, which the vector takes for granted."""
+    """All checks; of others' environments first those of what they return, which the vector takes for granted."""
     if not plan.spec.resumable:
-        from envs.gymnasium_adapter import GymnasiumSpec  # an extra, and slow to import
+        from envs.gymnasium_adapter import GymnasiumSpec, HostSpec  # an extra, and slow to import
         from envs.validation import hosted
 
-        assert isinstance(plan.spec, GymnasiumSpec)
-        # In this process, where a clock and global random states are held.
-        spec = dataclasses.replace(plan.spec, workers=0)
+        spec = plan.spec
+        if isinstance(spec, GymnasiumSpec):
+            # In this process, where a clock and global random states are held.
+            spec = dataclasses.replace(spec, workers=0)
+        assert isinstance(spec, HostSpec)
         plan = dataclasses.replace(plan, spec=spec)
         for done in hosted.validate(spec, plan):
             yield done
@@ -111,7 +114,7 @@ def complaint(title: str, refused: list[Check]) -> str:
 def describe(check: Check) -> str:
     """The evidence as a sentence: of a fault its place, what was wanted and what came; else what was looked at."""
     evidence = check.evidence or {}
-    if check.verdict == "pass":
+    if check.verdict in ("pass", "not applicable"):
         return ", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in evidence.items())
     where = [f"{name} {evidence[name]}" for name in ("environment", "step") if evidence.get(name) is not None]
     place = ", ".join([*where, str(evidence.get("element"))])
@@ -125,9 +128,9 @@ def table(title: str, checks: list[Check]) -> Group:
     for check in checks:
         counts[check.verdict] += 1
         style = _STYLES[check.verdict]
-        evidence = Text(describe(check), style="" if check.verdict != "pass" else "dim")
+        evidence = Text(describe(check), style="" if check.verdict in ("warning", "fail") else "dim")
         result.add_row(Text(check.name), Text(check.verdict, style), evidence)
-    words = {"pass": "passed", "warning": "warned", "fail": "failed"}
+    words = {"pass": "passed", "warning": "warned", "fail": "failed", "not applicable": "not applicable"}
     parts = [f"[{_STYLES[each]}]{count} {words[each]}[/]" for each, count in counts.items() if count]
     return Group(result, Text.from_markup(", ".join(parts)))
 

@@ -218,7 +218,7 @@ def check_environment(manifest: dict[str, Any], tmp_path: Path, module: ModuleTy
     own = envs.spec("cartpole", 20)
     module.expect_environment(manifest, own)
     header = tmp_path / own.header.name
-    header.write_text(own.header.read_text().replace("gravity = 9.8f", "gravity = 9.9f"))
+    header.write_text(own.header.read_text().replace("gravity, 9.8f", "gravity, 9.9f"))
     assert header.read_text() != own.header.read_text()
     cases = {
         envs.spec("pendulum"): "wanted one of environment 'pendulum'; it was trained on 'cartpole'. Give env=cartpole,",

@@ -57,7 +57,9 @@ def _imported(path: Path) -> Iterator[Path]:
 
 
 def _sources(path: Path) -> Iterator[Path]:
-    """Files that a module reads beside its imports: named in a string, or called like the module itself."""
+    """Files that a module reads beside its imports: named in a string, called like the module itself, or discovered."""
+    if path == ROOT / "envs" / "__init__.py":
+        yield from (header.with_suffix(".py") for header in path.parent.glob("*.h"))
     yield from (path.with_suffix(ending) for ending in (".cu", ".h"))
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.]+", node.value):

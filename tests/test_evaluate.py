@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from training import Pair, command, contents, faulty, small
+from training import NAMES, Pair, command, contents, faulty, small
 
 import envs
 from envs.spec import EnvSpec
@@ -24,7 +24,6 @@ from pipeline.mlp import FusedPolicy
 from pipeline.policy import ActorCritic, Policy, build, empty_action, mode, sample
 
 CPU = torch.device("cpu")
-NAMES = envs.names()
 LIMIT = 60
 # Where nearly untrained play meets no goal, and every episode costs the limit: one that lets a skilled player meet it.
 LONG_LIMIT = {"acrobot": 500, "mountain_car": 200}

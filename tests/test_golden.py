@@ -31,7 +31,7 @@ from pipeline.policy import build
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "golden"
-_ALWAYS = ("device=cpu", "tracking.enabled=false")
+_ALWAYS = ("tracking.enabled=false",)
 # Sizes that no vector divides, two tiles a partition, episodes that fall and episodes that a limit cuts; between them
 # both heads, both activations, a trunk for two and one each, one layer and two.
 RUNS = {
@@ -53,9 +53,9 @@ RUNS = {
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def trained(run: str, out: Path, *overrides: str) -> tuple[Config, Mapping[str, object]]:
+def trained(run: str, out: Path, *overrides: str, device: str = "cpu") -> tuple[Config, Mapping[str, object]]:
     """A golden run by the product: its configuration, and the manifest that it wrote."""
-    config = configuration.load((*RUNS[run], *_ALWAYS, *overrides, f"out={out}"))
+    config = configuration.load((*RUNS[run], *_ALWAYS, f"device={device}", *overrides, f"out={out}"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "CHECKOUT", out)
         train.run(config)
@@ -125,6 +125,16 @@ def test_python(run: str, threads: int, tmp_path: Path) -> None:
     assert program(run, *trained(run, tmp_path, f"device.threads={threads}")) == (GOLDEN / f"{run}.cpp").read_text()
 
 
+@pytest.mark.parametrize("run", RUNS)
+def test_emulated_device(run: str, tmp_path: Path) -> None:
+    """As a GPU is given it, from the first weights to the last step."""
+    try:
+        config, manifest = trained(run, tmp_path, device="emulated")
+    finally:
+        launcher.choose(emulated=False)
+    assert program(run, config, manifest) == (GOLDEN / f"{run}.cpp").read_text()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Without Python
 # ---------------------------------------------------------------------------------------------------------------------
@@ -173,7 +183,7 @@ def test_clang() -> None:
     clang = shutil.which("clang++") or zig("-nostdlib++")
     if not clang:
         pytest.skip("needs clang++, or the ziglang wheel")
-    expect_golden(CXX=clang)
+    expect_golden(CXX=clang, FLAGS=_BY_DEFAULT.replace("-O3", "-O1"))  # it fuses before it optimizes, g++ after
 
 
 def test_aarch64() -> None:

@@ -13,6 +13,7 @@ STAGES = ("compose", "validate", "train", "evaluate", "report")
 KEEPERS = {
     "cupy": ("kernels/",),
     "cupy_backends": ("kernels/",),
+    "envpool": ("envs/",),
     "gymnasium": ("envs/",),
     "mlflow": ("pipeline/tracking.py",),
     "hydra": ("pipeline/config.py", *(f"pipeline/{stage}.py" for stage in STAGES)),

@@ -12,7 +12,6 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import python
 from test_report import change_json, change_text, set_cell, write_artifacts
 from training import SMALL, plant_in_kernel, small
 
@@ -286,7 +286,7 @@ ENVIRONMENTS = [
 
 HOSTS = [
     Typed("an id that Gymnasium knows not", "train", f"{HOST}LunarLander-v2", r"env\.id: wanted an id that Gymnasium knows; got 'LunarLander-v2', nearest: LunarLander-v3.*\. For a class of yours write module:Class"),
-    Typed("an id of a native environment", "validate", "env=cartpole env.id=CartPole-v1 out=new", r"env\.id: wanted env=gymnasium with it; other environments have no such key"),
+    Typed("an id of a native environment", "validate", "env=cartpole env.id=CartPole-v1 out=new", r"env\.id: wanted env=gymnasium or env=envpool with it; other environments have no such key"),
     Typed("no module of that name", "train", f"{HOST}my_game:Game", r"env\.id: wanted a module in this folder or installed; got 'my_game', nearest: my_games",
           write("my_games.py", "")),
     Typed("no class of that name", "train", f"{HOST}games_a:Gmae", r"env\.id: wanted a class of games_a; got 'Gmae', nearest: Game.*",
@@ -434,9 +434,8 @@ def test_so_it_is_with_the_command(name: str, folder: Path, monkeypatch: pytest.
     mistake = TABLE[name]
     mistake.broken(folder, monkeypatch)
     before = contents(folder)
-    command = [sys.executable, "-m", f"pipeline.{mistake.stage}", *arguments(mistake, folder)]
     environment = {**os.environ, "PYTHONPATH": str(config.ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = python(["-m", f"pipeline.{mistake.stage}", *arguments(mistake, folder)], folder, environment)
     check(mistake, done.returncode, done.stderr, before, folder)
 
 

@@ -1,9 +1,7 @@
 """The map of known faults is complete, and every test that it names is there (running them both ways: pitfalls.py)."""
 
-import subprocess
-import sys
-
 import pitfalls
+from forked import python
 
 
 def test_every_fault_has_its_row() -> None:
@@ -15,6 +13,5 @@ def test_every_fault_has_its_row() -> None:
 
 def test_every_test_of_the_map_is_there() -> None:
     names = pitfalls.tests(pitfalls.read())
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", *names]
-    done = subprocess.run(command, cwd=pitfalls.TESTS.parent, capture_output=True, text=True, check=False)
+    done = python(["-m", "pytest", "--collect-only", "-p", "no:cacheprovider", *names], pitfalls.TESTS.parent)
     assert done.returncode == 0, done.stdout + done.stderr

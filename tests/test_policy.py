@@ -8,7 +8,7 @@ import pytest
 import reference
 import torch
 from torch import Tensor, nn
-from training import Pair, faulty
+from training import NAMES, Pair, faulty
 
 import envs
 from pipeline import policy as product
@@ -16,7 +16,6 @@ from pipeline.config import PolicyConfig
 
 CPU = torch.device("cpu")
 HIDDEN = (5, 35)  # sizes that fill no cache line
-NAMES = envs.names()
 
 
 def build(

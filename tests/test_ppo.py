@@ -21,7 +21,7 @@ import pytest
 import reference
 import torch
 from torch import Tensor, nn
-from training import faulty, plant_in_kernel
+from training import NAMES, faulty, plant_in_kernel
 
 import envs
 from envs.spec import Discrete, EnvSpec
@@ -284,7 +284,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 # Breakout pays nothing in so few steps: its advantages are differences of values alone, and normalizing them makes
 # rounding as large as they are.
-@pytest.mark.parametrize("name", [name for name in envs.names() if name != "breakout"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "breakout"])
 def test_iterations_equal_their_replay(name: str, case: str, path: str) -> None:
     told = check_replay(path, name, dataclasses.replace(CONFIG, **CASES[case]))  # type: ignore[arg-type]
     if case == "normalized":
@@ -315,7 +315,7 @@ def test_the_replay_meets_every_end() -> None:
     assert pairs == [[0, 0], [0, 1], [1, 0], [1, 1]]
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_recorded_programs_are_the_launches_one_by_one(name: str) -> None:
     for case in CASES.values():
         config = dataclasses.replace(CONFIG, **case)  # type: ignore[arg-type]
@@ -327,7 +327,7 @@ def test_recorded_programs_are_the_launches_one_by_one(name: str) -> None:
             assert torch.equal(tensor, other.ppo.state()[key]), key
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_both_paths_learn_alike(name: str) -> None:
     """One seed, two paths: the same weights, episodes, draws and order of samples.
 
@@ -377,8 +377,8 @@ PLANTED: dict[str, Fault] = {
     "3 from V(s_t)": (("fused", _FINAL, "rollout.observations[:-1].flatten(0, 1)"),),
     "4 truncation wins over death": (("general", _CUT, "(rollout.truncated > 0)"), _LIMIT_WINS),
     "18 normalized over the whole batch": (
-        ("ppo", "self._order, self._shifts)\n", "self._order.view(1, -1), self._shifts[:1])\n"),
-        ("ppo", "zip(self._order, self._shifts,", "zip(self._order, [self._shifts[0]] * len(self._order),"),
+        ("ppo", "order, shifts)\n", "order.view(1, -1), shifts[:1])\n"),
+        ("ppo", "zip(order, shifts,", "zip(order, [shifts[0]] * len(order),"),
     ),
     "18 never normalized": (("ppo", "advantage_shift if config.norm_adv else _as_it_is", "_as_it_is"),),
     "20 value factor twice": (("general", "vf_coef=config.vf_coef,", "vf_coef=0.5 * config.vf_coef,"),),
@@ -626,7 +626,7 @@ def test_planted_21_clipped_action_stored(monkeypatch: pytest.MonkeyPatch, tmp_p
             check_replay(path, "pendulum", parts=plant(ACTIONS[fault], patch, tmp_path))
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_the_kernel_plays_as_the_policy_answers(name: str) -> None:
     """The fast path's rollout, and the same policy asked from outside, as an evaluation does: the same bits."""
     training = begin("fused", name)
@@ -879,7 +879,7 @@ def test_planted_30(fault: str, path: str, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_30_a_diverging_update_stops(name: str, path: str) -> None:
     """A step size that no network survives: a line that says so, not a policy of NaN."""
     ppo = begin(path, name, dataclasses.replace(CONFIG, learning_rate=1e30, total_steps=200)).ppo

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from training import command, faulty, small
+from training import NAMES, command, faulty, small
 
-import envs
 from kernels.errors import UserError
 from pipeline import checkpoint, evaluate, evaluation, provenance, train
 from pipeline import replay as product
@@ -19,7 +18,6 @@ from pipeline.mlp import FusedPolicy
 from pipeline.policy import ActorCritic
 from pipeline.ppo import PPO
 
-NAMES = envs.names()
 LIMIT = 60
 EPISODES = 5
 

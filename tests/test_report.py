@@ -7,13 +7,13 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forked import python
 
 from kernels.errors import UserError
 from pipeline import config as configuration
@@ -455,7 +455,7 @@ def test_two_processes_draw_the_same_bytes(written: tuple[Path, configuration.Co
     root, _ = written
     overrides = ["seeds=[1,2,3]", f"out={root / 'twin'}", "hydra.run.dir=.", "hydra.output_subdir=null"]
     quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none"]
-    subprocess.run([sys.executable, "-m", "pipeline.report", *overrides, *quiet], check=True, cwd=configuration.ROOT)
+    python(["-m", "pipeline.report", *overrides, *quiet], configuration.ROOT).check_returncode()
     for path in sorted((root / "report").rglob("*")):
         if path.is_file():
             assert (root / "twin" / path.relative_to(root / "report")).read_bytes() == path.read_bytes(), path.name

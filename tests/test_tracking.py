@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from forked import python
 
 from kernels.errors import UserError
 from pipeline import config as configuration
@@ -450,10 +451,10 @@ def test_the_ui_says_when_there_is_nothing_to_show(capsys: pytest.CaptureFixture
 
 def test_a_sweep_on_two_processes(tmp_path: Path, database: Path, empty_database: Path) -> None:
     shutil.copy(empty_database, database)
-    command = [sys.executable, "-m", "pipeline.train", "-m", "seed=1,2", "ppo.total_steps=2048", "ppo.num_envs=8"]
+    command = ["-m", "pipeline.train", "-m", "seed=1,2", "ppo.total_steps=2048", "ppo.num_envs=8"]
     command += ["ppo.num_steps=128", "device=cpu", "evaluate.episodes=4", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
     command += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = python(command, ROOT)
     assert done.returncode == 0, done.stderr
     assert "tracking:" not in done.stderr
     parent, *children = runs(database)

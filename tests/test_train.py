@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from training import REPRODUCED, ROOT, SMALL, Pair, command, contents, faulty, plant_in_kernel, small
+from training import NAMES, REPRODUCED, ROOT, SMALL, Pair, command, contents, faulty, plant_in_kernel, small
 
 import envs
 from kernels import mlp
@@ -69,14 +69,14 @@ def check_threads(folder: Path, path: str, *overrides: str) -> None:
     assert found[0] == found[1] == found[2] == found[3]
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_threads_change_no_byte_of_the_general_path(name: str, tmp_path: Path) -> None:
     """Enough environments and samples that every kernel has several blocks to share out."""
     size = ("ppo.num_envs=300", "ppo.num_steps=4", "ppo.total_steps=2400", "policy.hidden=[96,96]")
     check_threads(tmp_path, "general", f"env={name}", *size, "device.fused=false")
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_threads_change_no_byte_of_odd_shapes(name: str, tmp_path: Path) -> None:
     """Environments, samples and partitions that no tile, vector or thread count divides."""
     size = ("ppo.num_envs=7", "ppo.num_steps=33", "ppo.num_minibatches=3", "ppo.total_steps=693")

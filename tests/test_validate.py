@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import python
 from torch import Tensor
 
 import envs
@@ -26,7 +25,8 @@ def load(out: Path, *overrides: str) -> Config:
     return dataclasses.replace(configuration.load([*quick, *overrides]), out=str(out))
 
 
-@pytest.mark.parametrize("name", envs.names())
+# Not that one, of which a warning is due (tests/envs/test_validation.py).
+@pytest.mark.parametrize("name", [name for name in envs.names() if name != "cartpole_masked"])
 def test_verdicts_are_written(name: str, tmp_path: Path) -> None:
     validate.run(load(tmp_path / "a", f"env={name}"))
     written = (tmp_path / "a" / "validation.json").read_bytes()
@@ -136,7 +136,6 @@ def test_a_broken_class_is_named(kind: str, text: str, tmp_path: Path, monkeypat
 
 
 def test_the_command_says_one_line_and_exits_with_2(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipeline.validate", f"out={tmp_path}", "validate.steps=3"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = python(["-m", "pipeline.validate", f"out={tmp_path}", "validate.steps=3"], ROOT)
     assert result.returncode == 2
     assert result.stderr == "validate: validate.steps must be at least 10, to reach an end; got 3\n"

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from forked import python
 
 from kernels import compiler
 from kernels.launcher import Kernel
@@ -24,6 +24,9 @@ from pipeline.config import Config
 from pipeline.ppo import PPO
 
 ROOT = Path(__file__).resolve().parents[1]
+# Environments of every kind of action, reward and end. To the trainer the others are no other kind, and each would cost
+# the building of a network's kernels.
+NAMES = ("acrobot", "breakout", "cartpole", "mountain_car", "mountain_car_continuous", "pendulum")
 # Six iterations of four environments, in which many episodes end.
 SMALL = (
     "device=cpu", "device.threads=1", "tracking.enabled=false", "policy.hidden=[9,8]", "env.max_episode_steps=20",
@@ -99,8 +102,7 @@ def _with_headers(text: str, seen: set[str]) -> str:
 
 def command(stage: str, scratch: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """Runs a stage as a user does; Hydra's own folder lies in `scratch`."""
-    line = [sys.executable, "-m", f"pipeline.{stage}", f"hydra.run.dir={scratch / 'hydra'}", *overrides]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    return python(["-m", f"pipeline.{stage}", f"hydra.run.dir={scratch / 'hydra'}", *overrides], ROOT)
 
 
 def kill_at(instants: list[tuple[str, int, str]]) -> None:

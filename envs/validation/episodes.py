@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
+from envs.validation import findings
 from envs.validation import plays as playing
+from envs.validation.effects import another
 from envs.validation.findings import (
     Check,
     Fault,
@@ -29,7 +31,8 @@ _ENDS = 200  # at most, whose last observations are compared with each other
 def check_resets(plays: Plays) -> Check:
     """After an end the observation is the next episode's first, and the final observation the old one's last.
 
-    A warning where no death ever changes what is observed, though other steps do: the last observation may be missing.
+    Where later episodes take no seed, the first is told by their play alone (`check_carryover`). A warning where no
+    death ever changes what is observed, though other steps do: the last observation may be missing.
     """
     faults = [_next_fault(plays, plays.usual), *_final_faults(plays.usual)]
 
@@ -40,7 +43,9 @@ def check_resets(plays: Plays) -> Check:
     going_on = ~uncut.ended.any(0)
     expected = torch.where(going_on[:, None], uncut.out.observation[-1], short.out.final_observation[-1])
     faults.append(difference("final_observation", expected[None], short.out.final_observation[-1:], SHORT_LIMIT))
-    evidence = {"ends": int(plays.usual.ended.sum()), "truncations": int(going_on.sum())}
+    evidence: dict[str, object] = {"ends": int(plays.usual.ended.sum()), "truncations": int(going_on.sum())}
+    if not plays.plan.spec.seeded_at_reset:
+        evidence["first_observations"] = "not compared: only the first episode takes a seed"
     return conclude("resets", faults, evidence)
 
 
@@ -115,7 +120,10 @@ def check_accounting(plays: Plays) -> Check:
 
 
 def check_carryover(plays: Plays) -> Check:
-    """Nothing of an episode reaches the next one: each plays as it does from its seed in a new environment."""
+    """Nothing of an episode reaches the next one: each plays as it does from its seed in a new environment.
+
+    Where later episodes take no seed, a warning where the second one depends on what was done in the first.
+    """
     steps = min(_STEPS, plays.plan.steps)
     with playing.held():
         env = plays.factory(plays.plan.spec, plays.plan.num_envs, plays.plan.run_seed)
@@ -123,13 +131,39 @@ def check_carryover(plays: Plays) -> Check:
     with playing.held():
         again = record(env, plays.actions[:steps])
     faults = differences(cut(plays.usual, steps), again, "{}, as before the reset")
+    if not plays.plan.spec.seeded_at_reset:
+        fault, episodes = _second_fault(plays)
+        return conclude("carryover", [*faults, fault], {"episodes": episodes, "steps": 2 * steps})
     episodes = 0
     for played, plan in ((plays.usual, plays.plan), (plays.short, plays.plan.limit(SHORT_LIMIT))):
-        begun = played.ended[:-1].nonzero()  # the steps after which an episode begins that is played on
+        # The steps after which an episode begins that is played on, one for each world.
+        begun = played.ended[:-1, :: plan.spec.agents].nonzero()
         chosen = begun[:: -(-len(begun) // _EPISODES)] if len(begun) else begun
         episodes += len(chosen)
-        faults += _later_faults(plays, plan, played, chosen)
+        faults += _later_faults(plays, plan, played, playing.rows_of(plan.spec, chosen))
     return conclude("carryover", faults, {"episodes": episodes, "steps": 2 * steps})
+
+
+def _second_fault(plays: Plays) -> tuple[Fault | None, int]:
+    """Differences of second episodes after other actions in the first, and how many there were to compare.
+
+    Only after first episodes as long as the time limit: shorter ones may have drawn less from the same generator.
+    """
+    actions = plays.actions[: 2 * SHORT_LIMIT].clone()
+    usual = plays.play(actions, plays.plan.limit(SHORT_LIMIT))
+    actions[:SHORT_LIMIT] = torch.stack([another(plays.plan.spec, row) for row in actions[:SHORT_LIMIT]])
+    altered = plays.play(actions, plays.plan.limit(SHORT_LIMIT))
+    alike = ~usual.ended[: SHORT_LIMIT - 1].any(0) & ~altered.ended[: SHORT_LIMIT - 1].any(0)
+    text = "{}, as after other actions in the episode before"
+    first = [played.out.observation[SHORT_LIMIT - 1 : SHORT_LIMIT] for played in (altered, usual)]
+    expected = torch.where(alike[:, None], first[0], first[1])
+    faults = [difference("observation", expected, first[1], SHORT_LIMIT, text)]
+    wanted, found = (StepOutput(*(values[SHORT_LIMIT:] for values in played.out)) for played in (altered, usual))
+    within = alike & first_episode(findings.ended(wanted) | findings.ended(found))
+    later = output_differences(wanted, found, text, within)
+    faults += [fault and fault._replace(step=(fault.step or 0) + SHORT_LIMIT) for fault in later]
+    worst = next((fault for fault in faults if fault), None)
+    return worst and worst._replace(verdict="warning"), int(alike.sum())
 
 
 def _later_faults(plays: Plays, plan: Plan, played: Trajectory, begun: Tensor) -> list[Fault | None]:
@@ -192,20 +226,20 @@ def _final_faults(played: Trajectory) -> list[Fault | None]:
 
 
 def _next_fault(plays: Plays, played: Trajectory) -> Fault | None:
-    """The observation after an end against that of a reset with the seed of the new episode."""
-    ends = played.ended.nonzero()
-    if not len(ends):
+    """The observation after an end against that of a reset with the seed of the new episode, if it took one."""
+    spec = plays.plan.spec
+    ends = played.ended[:, :: spec.agents].nonzero()  # one for each world
+    if not len(ends) or not spec.seeded_at_reset:
         return None
     chosen = ends[:: -(-len(ends) // _ENDS)]
-    at = tuple(chosen.T)
-    count = min(len(chosen), plays.plan.num_envs)
+    count = min(len(chosen), plays.plan.num_envs // spec.agents)
     with playing.held():
-        env = plays.factory(plays.plan.spec, count, plays.plan.run_seed)
+        env = plays.factory(spec, count * spec.agents, plays.plan.run_seed)
         expected = played.out.observation.clone()
         for share in torch.arange(len(chosen)).split(count):
             turn = torch.cat([share, share[:1].expand(count - len(share))])  # as many as there are environments
-            reset = record(env, plays.actions[:0, :count], played.episode_seed[1:][at][turn])
-            expected[tuple(chosen[turn].T)] = reset.first
+            at = tuple(playing.rows_of(spec, chosen[turn]).T)
+            expected[at] = record(env, plays.actions[:0, : count * spec.agents], played.episode_seed[1:][at]).first
     return difference("observation", expected, played.out.observation, 1, "{}, as after a reset with its seed")
 
 

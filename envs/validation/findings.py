@@ -9,7 +9,7 @@ from torch import Tensor
 
 from envs.vector import StepOutput
 
-Verdict = Literal["pass", "warning", "fail"]
+Verdict = Literal["pass", "warning", "fail", "not applicable"]
 
 POISON = {torch.float32: 0x7FC0DEAD, torch.int32: -0x7FDEAD01, torch.uint8: 255}  # a NaN that no arithmetic yields
 _CHANCE = 1e-3  # what is less likely than this is taken for no coincidence
@@ -17,7 +17,7 @@ _CHANCE = 1e-3  # what is less likely than this is taken for no coincidence
 
 class Check(NamedTuple):
     """A verdict. Evidence of a fault or of a suspicion: element, environment, step, wanted, found; of a pass: what was
-    looked at.
+    looked at; of what is not applicable: the reason.
     """
 
     name: str

@@ -15,22 +15,26 @@ _STEPS = 100  # of plays beside others; an episode's end stops them earlier
 
 
 def check_alone(plays: Plays) -> Check:
-    """An environment among N plays as it does alone from the same seed, also beside one that is given no action."""
-    plan, steps = plays.plan, min(_STEPS, plays.plan.steps)
+    """An environment among N plays as it does alone from the same seed, also beside one that is given no action.
+
+    Where several agents share a world, it is the world that plays so.
+    """
+    plan, steps, agents = plays.plan, min(_STEPS, plays.plan.steps), plays.plan.spec.agents
     among, within = plays.usual, first_episode(plays.usual.ended[:steps])
-    chosen = sorted({0, plan.num_envs // 3, plan.num_envs // 2, plan.num_envs - 1})
+    places = (0, plan.num_envs // 3, plan.num_envs // 2, plan.num_envs - 1)
+    chosen = sorted({place - place % agents for place in places})  # each a world's first
     faults: list[Fault | None] = []
     for i in chosen:
         length = int(within[:, i].sum())
-        mine = plays.actions[:length, i : i + 1].contiguous()
-        alone = plays.play(mine, seeds=among.episode_seed[0, i : i + 1])
-        out = StepOutput(*(values[:length, i : i + 1] for values in among.out))
-        first = difference("observation", alone.first[None], among.first[None, i : i + 1], 0, "{}, as alone")
-        found = [first, *output_differences(alone.out, out, "{}, as alone", within[:length, i : i + 1])]
-        faults += [fault._replace(environment=i) for fault in found if fault is not None]
+        world = slice(i, i + agents)
+        alone = plays.play(plays.actions[:length, world].contiguous(), seeds=among.episode_seed[0, world])
+        out = StepOutput(*(values[:length, world] for values in among.out))
+        first = difference("observation", alone.first[None], among.first[None, world], 0, "{}, as alone")
+        found = [first, *output_differences(alone.out, out, "{}, as alone", within[:length, world])]
+        faults += [fault._replace(environment=i + (fault.environment or 0)) for fault in found if fault is not None]
     if not any(faults):
         others = torch.ones(1, plan.num_envs, dtype=torch.bool)
-        others[0, 0] = False
+        others[0, :agents] = False
         first_step = cut(among, 1).out
         for action in undeclared_actions(plan.spec):
             text = f"{{}}, as beside an action instead of {action}"
@@ -45,9 +49,12 @@ def check_order(plays: Plays) -> Check:
     plan, steps = plays.plan, min(_STEPS, plays.plan.steps)
     actions, usual = plays.actions[:steps], cut(plays.usual, steps)
     within, text = first_episode(usual.ended), "{}, as in the usual order"
-    turned = plays.play(actions.flip(1), seeds=usual.episode_seed[0].flip(0))
-    out = StepOutput(*(values.flip(1) for values in turned.out))
-    faults = [difference("observation", usual.first[None], turned.first.flip(0)[None], 0, text)]
+    turn = (
+        torch.arange(plan.num_envs).view(-1, plan.spec.agents).flip(0).flatten()
+    )  # world by world, which undoes itself
+    turned = plays.play(actions[:, turn], seeds=usual.episode_seed[0, turn])
+    out = StepOutput(*(values[:, turn] for values in turned.out))
+    faults = [difference("observation", usual.first[None], turned.first[turn][None], 0, text)]
     faults += output_differences(usual.out, out, text, within)
 
     with playing.held():

@@ -22,7 +22,7 @@ from torch import Tensor
 from envs.spec import Discrete, EnvSpec, MultiDiscrete
 from envs.validation import findings
 from envs.validation.findings import POISON, bits
-from envs.vector import StepOutput, VectorEnv, empty_output
+from envs.vector import StepOutput, VectorEnv, empty_output, worlds
 from kernels.episode_seeds import episode_seeds
 from kernels.errors import UserError
 
@@ -137,7 +137,7 @@ def finite_bounds(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.n
 
 def training_seeds(plan: Plan, episode_index: Tensor) -> Tensor:
     """Closed form of the training seeds of episodes (..., N), as int64 bit patterns."""
-    environment = torch.arange(plan.num_envs, dtype=torch.int32).expand(episode_index.shape)
+    environment = worlds(plan.spec, plan.num_envs).expand(episode_index.shape)
     return episode_seeds(plan.run_seed, environment.flatten().contiguous(), episode_index.flatten()).view(
         episode_index.shape
     )
@@ -146,6 +146,18 @@ def training_seeds(plan: Plan, episode_index: Tensor) -> Tensor:
 def evaluation_seeds(split: int, count: int) -> Tensor:
     """The first `count` seeds of an evaluation split: the index below the split's two bits, as int64 bit patterns."""
     return torch.from_numpy((np.arange(count, dtype=np.uint64) | np.uint64(split << 62)).view(np.int64))
+
+
+def split_seeds(plan: Plan, split: int) -> Tensor:
+    """(N,) int64: an evaluation seed for each environment; the agents of a world have theirs in common."""
+    return evaluation_seeds(split, plan.num_envs)[worlds(plan.spec, plan.num_envs)]
+
+
+def rows_of(spec: EnvSpec, at: Tensor) -> Tensor:
+    """(E, 2) of step and world, to (E * agents, 2) of step and environment: each agent of the world."""
+    agents = torch.arange(spec.agents).repeat(len(at))
+    step, world = at.repeat_interleave(spec.agents, 0).T
+    return torch.stack([step, world * spec.agents + agents], 1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

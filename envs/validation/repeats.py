@@ -60,8 +60,10 @@ def check_surroundings(plays: Plays) -> Check:
 
 def check_reseeding(plays: Plays) -> Check:
     """Each reset seeds anew: after other resets the same seeds begin the same episodes."""
+    if not plays.plan.spec.seeded_at_reset:
+        return Check("reseeding", "not applicable", {"reason": "seeds are taken at creation, never at a reset"})
     plan, actions = plays.plan, plays.actions[:SHORT_LIMIT]
-    seeds, others = (playing.evaluation_seeds(split, plan.num_envs) for split in (SELECTION, HELD_OUT))
+    seeds, others = (playing.split_seeds(plan, split) for split in (SELECTION, HELD_OUT))
     wanted = plays.play(actions, seeds=seeds)
     with playing.held():
         env = plays.factory(plan.spec, plan.num_envs, plan.run_seed)
@@ -83,7 +85,8 @@ def check_seeds(plays: Plays) -> Check:
         count = played.episode_index
         wanted = playing.training_seeds(plan, count)
         faults.append(difference("episode_seed", wanted, played.episode_seed, 0))
-        seeds = wanted[count != torch.cat([count[:1] - 1, count[:-1]])]
+        begun = count != torch.cat([count[:1] - 1, count[:-1]])
+        seeds = wanted[:, :: plan.spec.agents][begun[:, :: plan.spec.agents]]
         drawn = max(drawn, len(seeds))
         if len(seeds.unique()) != len(seeds):
             repeated = str(len(seeds) - len(seeds.unique()))
@@ -98,8 +101,8 @@ def check_seeds(plays: Plays) -> Check:
         faults.append(coincidence(rows[0], rows[1], f"run seed {plan.run_seed + 1}", f"run seed {plan.run_seed}"))
     first = torch.cat([played.first for played in others])
     if bool((first == first[0]).all()):
-        begun = f"all {plan.num_envs} alike, under {_RUNS} run seeds"
-        faults.append(suspicion("observation", None, 0, "starts that differ by their seeds", begun))
+        alike = f"all {plan.num_envs} alike, under {_RUNS} run seeds"
+        faults.append(suspicion("observation", None, 0, "starts that differ by their seeds", alike))
     return conclude("seeds", faults, {"episodes": drawn})
 
 
@@ -111,7 +114,7 @@ def check_splits(plays: Plays) -> Check:
     names = {TRAIN: "training seeds", SELECTION: "selection seeds", HELD_OUT: "held-out seeds"}
     rows = {TRAIN: plays.training.first_rows()}
     for split in (SELECTION, HELD_OUT):
-        given = playing.evaluation_seeds(split, plan.num_envs)
+        given = playing.split_seeds(plan, split)
         played = plays.play(plays.alike, seeds=given)
         faults.append(difference("episode_seed", given[None], played.episode_seed[:1], 0))
         mine = played.first_rows()

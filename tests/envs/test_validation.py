@@ -83,7 +83,9 @@ def is_named(row: Broken) -> bool:
 @pytest.mark.parametrize("name", envs.names())
 def test_native_environments_pass(name: str) -> None:
     checks = list(validation.validate(make, Plan(envs.spec(name), 8, 300, run_seed=1)))
-    assert complaints(checks) == []
+    warned = [check.name for check in complaints(checks) if check.verdict == "warning"]
+    assert warned == (["timing"] if name == "cartpole_masked" else [])  # a push is seen in a position a step later
+    assert len(complaints(checks)) == len(warned)
     assert len({check.name for check in checks}) == len(checks) == len(validation.CHECKS)
 
 
@@ -128,7 +130,8 @@ def test_a_plan_too_short_to_see_an_end_is_refused() -> None:
 
 @pytest.mark.parametrize("name", envs.names())
 def test_a_single_environment_and_few_steps_are_enough(name: str) -> None:
-    checks = validation.validate(make, Plan(envs.spec(name), 1, 10, 1))
+    spec = envs.spec(name)
+    checks = validation.validate(make, Plan(spec, spec.agents, 10, 1))
     assert [check for check in checks if check.verdict == "fail"] == []
 
 

@@ -79,6 +79,7 @@ class Case:
     header: Path | None = None
     gaps: Collection[str] = ()  # outputs of which a part is left as it was
     ticks: Collection[str] = ()  # outputs that measure time: no result, never the same twice
+    blocks: int | None = None  # under a sanitizer, where the product starts more than it takes to see what happens
 
     def arguments(self, rows: int, seed: int = 0) -> list[Any]:
         """Fresh arguments, the same for the same seed."""
@@ -116,24 +117,31 @@ class Case:
         return [tensor for a, tensor in zip(outputs, written, strict=True) if a.name not in self.ticks]
 
 
-def _games(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
-    """States of Breakout: balls everywhere, rows of bricks with holes."""
-    low, high = (torch.tensor(bounds)[:, None] for bounds in zip(*_GAME, strict=True))
-    state = low + (high - low) * torch.rand(shape, generator=generator)
-    state[5:] = state[5:].round()
-    return state
+def _games(ranges: Sequence[tuple[float, float]], first_whole: int = 0) -> Fill:
+    """States of a game, anywhere within the ranges, from one number on whole."""
+
+    def fill(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
+        low, high = (torch.tensor(bounds)[:, None] for bounds in zip(*ranges, strict=True))
+        state = low + (high - low) * torch.rand(shape, generator=generator)
+        state[first_whole:] = state[first_whole:].round()
+        return state
+
+    return fill
 
 
-_GAME = [
-    (3.0, 33.0),
-    (0.0, 36.0),
-    (0.0, 24.0),
-    (-1.35, 1.35),
-    (-0.9, 0.9),
-    (1.0, 5.0),
-    (0.0, 12.0),
-    *6 * [(0.0, 2.0**18 - 1)],
-]
+_BALL = [(3.0, 33.0), (0.0, 36.0), (0.0, 24.0), (-1.35, 1.35), (-0.9, 0.9), (1.0, 5.0), (0.0, 12.0)]
+_CELLS = (0.0, 10.0)
+_STATES = {
+    "breakout": _games([*_BALL, *6 * [(0.0, 2.0**18 - 1)]], 5),  # balls everywhere, rows of bricks with holes
+    "gridmaze": _games([*4 * [(0.0, 7.0)], *4 * [(0.0, 2.0**16 - 1)]]),
+    "memory": _games([(0.0, 15.0), (0.0, 15.0), (5.0, 12.0)]),
+    "snake": _games([_CELLS, _CELLS, (1.0, 11.0), (0.0, 2.0**22 - 1), _CELLS, _CELLS]),
+    "squared": _games([_CELLS, _CELLS, *4 * [_CELLS]]),
+}
+# Fewer rows where dynamics have neither mathematics of their own nor the default form; whole worlds.
+_ROWS = {
+    name: (4, 132) if name == "snake" else (1, 130) for name in (*_STATES, "cartpole_masked") if name != "breakout"
+}
 
 
 def _environment(kernel: Kernel, spec: EnvSpec) -> Case:
@@ -142,9 +150,9 @@ def _environment(kernel: Kernel, spec: EnvSpec) -> Case:
     return Case(
         kernel,
         lambda n: {"N": n},
-        (1, 33, 257),
+        _ROWS.get(spec.name, (1, 33, 257)),
         fill={
-            "state": _games if spec.name == "breakout" else normal(),  # many of CartPole's end at once
+            "state": _STATES.get(spec.name, normal()),  # many of CartPole's end at once
             "episode_seed": integers(2**62, torch.int64),
             "episode_index": integers(9, torch.int64),
             "episode_length": integers(4),
@@ -159,6 +167,7 @@ def _environment(kernel: Kernel, spec: EnvSpec) -> Case:
             "OBSERVATION": spec.observation_size,
             "ACTIONS": actions,
             "DISCRETE": int(discrete),
+            "AGENTS": spec.agents,
         },
         header=spec.header,
     )
@@ -235,11 +244,11 @@ def _played(name: str, discrete: bool) -> Case:
     case = _fused(
         kernel,
         net,
-        lambda n: {"T": 3, "N": n, "tiles": mlp.tiles(n)},
-        (1, 7, 19),
+        lambda n: {"T": 3, "N": n, "tiles": mlp.tiles(n, spec.agents)},
+        (1, 7, 19) if spec.agents == 1 else (spec.agents, 5 * spec.agents),
         {
             "iteration": lambda *_: torch.tensor([5], dtype=torch.int32),
-            "state": normal(),  # many of CartPole's end at once
+            "state": _STATES.get(name, normal()),  # many of CartPole's end at once
             "episode_seed": integers(2**62, torch.int64),
             "episode_index": integers(9, torch.int64),
             "episode_length": integers(4),
@@ -253,7 +262,7 @@ def _played(name: str, discrete: bool) -> Case:
         gaps=("final_observation",),
         ticks=("spent",),
     )
-    return replace(case, constants={**case.constants, "STATE": spec.state_size})
+    return replace(case, constants={**case.constants, "STATE": spec.state_size, "AGENTS": spec.agents})
 
 
 # The shapes are small and ReLU the rule, since a build under a sanitizer takes seconds (and with tanh, more of them).
@@ -280,12 +289,12 @@ def _networks() -> dict[str, Case]:
         "mlp_pack-gaussian": _fused(
             mlp.PACK, network((48, 40), discrete=False, shared=True), lambda n: {}, (1,), pads, gaps=("packed",)
         ),
-        "mlp_values": _fused(mlp.VALUES, _TANH, rows, (1, 33, 530)),
-        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 530)),
+        "mlp_values": _fused(mlp.VALUES, _TANH, rows, (1, 33, 70), blocks=2),
+        "mlp_distribution": _fused(mlp.DISTRIBUTION, _CHOICES, rows, (1, 33, 130)),
         "mlp_distribution-gaussian": _fused(
-            mlp.DISTRIBUTION, network((72,), discrete=False, relu=True), rows, (1, 33, 530)
+            mlp.DISTRIBUTION, network((72,), discrete=False, relu=True), rows, (1, 33, 130)
         ),
-        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 640), ends, gaps=("value",)),
+        "mlp_final_values": _fused(mlp.FINAL_VALUES, _GAUSSIAN, rows, (1, 33, 80), ends, gaps=("value",), blocks=2),
         "mlp_gradient": _fused(
             several,
             _CHOICES,
@@ -316,6 +325,7 @@ def _networks() -> dict[str, Case]:
         "mlp_reduce-gaussian": _fused(mlp.REDUCE, _GAUSSIAN, partial, (1, 33, 7), {"gradient": zeros}, scalars=reduced),
         "mlp_rollout-cartpole": _played("cartpole", True),
         "mlp_rollout-pendulum": _played("pendulum", False),
+        "mlp_rollout-snake": _played("snake", True),
     }
 
 

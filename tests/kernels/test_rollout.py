@@ -1,4 +1,4 @@
-"""The fused rollout is its single kernels, step by step and bit for bit, on every native environment."""
+"""The fused rollout is its single kernels, step by step and bit for bit, on native environments of every kind."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from kernels.mlp import MLP
 from kernels.sample import sample_categorical, sample_gaussian
 
 SEED, ITERATION, STEPS, LIMIT = 2**63 + 5, 3, 12, 5
+NAMES = ("acrobot", "breakout", "cartpole", "mountain_car", "mountain_car_continuous", "pendulum", "snake")
 
 
 def fitting(spec: EnvSpec) -> MLP:
@@ -38,8 +39,8 @@ def kernel(spec: EnvSpec) -> Kernel:
 def _programs() -> None:
     """Builds the environments' rollouts, two at a time."""
     with ThreadPoolExecutor(2) as executor:
-        specs = [envs.spec(name) for name in envs.names()]
-        constants = [{**fitting(spec).constants, "STATE": spec.state_size} for spec in specs]
+        specs = [envs.spec(name) for name in NAMES]
+        constants = [{**fitting(spec).constants, "STATE": spec.state_size, "AGENTS": spec.agents} for spec in specs]
         builds = [
             executor.submit(compiler.compile_library, kernel(spec).host_unit(spec.header, c), kernel(spec).name)
             for spec, c in zip(specs, constants, strict=True)
@@ -97,9 +98,11 @@ def begun(spec: EnvSpec, N: int) -> tuple[NativeVectorEnv, Tensor]:
     env = NativeVectorEnv(spec, N, SEED, torch.device("cpu"))
     observation = torch.empty(N, spec.observation_size)
     env.reset(observation)
-    env.state()["episode_length"].copy_(torch.arange(N, dtype=torch.int32) % LIMIT)
+    world = torch.arange(N, dtype=torch.int32) // spec.agents
+    env.state()["episode_length"].copy_(world % LIMIT)
     env.state()["episode_return"].copy_(torch.arange(N) / 3)
-    env.state()["state"][:, 1::2] *= 40.0  # half of them are near an end, whatever the policy sees at first
+    if spec.agents == 1:
+        env.state()["state"][:, 1::2] *= 40.0  # half of them are near an end, whatever the policy sees at first
     return env, observation
 
 
@@ -107,9 +110,10 @@ def fused(spec: EnvSpec, N: int, iteration: int = ITERATION) -> tuple[Played, di
     net, (env, first) = fitting(spec), begun(spec, N)
     played = buffers(net, N)
     played.observation[STEPS] = first
-    written = (*vars(played).values(), torch.zeros(mlp.tiles(N), 2, dtype=torch.int64))
+    written = (*vars(played).values(), torch.zeros(mlp.tiles(N, spec.agents), 2, dtype=torch.int64))
     at = torch.tensor([iteration], dtype=torch.int32)
-    net.rollout(spec.header, spec.state_size, weights(net), at, env.state(), env.bounds, written, LIMIT, SEED)
+    playing = (weights(net), at, env.state(), env.bounds, written, LIMIT, SEED)
+    net.rollout(spec.header, spec.state_size, spec.agents, *playing)
     return played, env.state()
 
 
@@ -141,8 +145,9 @@ def limited(name: str) -> EnvSpec:
     return envs.spec(name, LIMIT)
 
 
-def check(name: str, N: int = 33) -> None:
+def check(name: str, environments: int = 33) -> None:
     spec = limited(name)
+    N = environments * spec.agents
     (one, state), (other, wanted_state) = fused(spec, N), single(spec, N)
     for field, wanted in vars(other).items():
         assert same(getattr(one, field), wanted), field
@@ -154,10 +159,10 @@ def same(a: Tensor, b: Tensor) -> bool:
     return a.numpy().tobytes() == b.numpy().tobytes()
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_single_kernels_give_the_same(name: str) -> None:
-    for N in (1, 7, 33, 100):
-        check(name, N)
+    for environments in (1, 7, 33, 100):
+        check(name, environments)
 
 
 def test_episodes_end_in_these_rollouts() -> None:
@@ -180,7 +185,7 @@ def test_the_second_rollout_goes_on_where_the_first_ended(name: str) -> None:
     for iteration in range(2):
         at[0] = iteration
         last = played.observation[STEPS].clone()
-        net.rollout(spec.header, spec.state_size, own, at, env.state(), env.bounds, written, LIMIT, SEED)
+        net.rollout(spec.header, spec.state_size, 1, own, at, env.state(), env.bounds, written, LIMIT, SEED)
         assert same(played.observation[0], last)
     assert (played.policy_version == 1).all()
 
@@ -204,16 +209,20 @@ FAULTS = {
     "every environment draws alike": ("cartpole", "sample(drawn, (unsigned)n", "sample(drawn, 0u"),
     "the policy goes on with the last state's observation": (
         "cartpole",
-        "for (int k = 0; k < D; k++) tile[s * D + k] = observation[(i + N) * D + k];",
+        "for (int k = 0; k < D; k++) tile[(n - share.begin) * D + k] = next[n * D + k];",
         "",
     ),
-    "the policy sees the step before": ("cartpole", "for (int k = 0; k < D; k++) tile[s * D + k] = o[k];", ""),
+    "the policy sees the step before": ("cartpole", "for (int k = 0; k < D; k++) tile[(n - share.begin) * D + k] = o[k];", ""),
     "the time limit is one step late": ("cartpole", "length >= max_episode_steps", "length > max_episode_steps"),
     "deaths have a final observation": ("cartpole", CUT, "if (cut || dead)\n"),
-    "the return lacks its last reward": ("cartpole", "episode_return[n] + r;", "episode_return[n];"),
-    "the episode after is the same": ("cartpole", "episode_index[n] + 1", "episode_index[n]"),
+    "the return lacks its last reward": ("cartpole", "episode_return[n] + r[agent];", "episode_return[n];"),
+    "the episode after is the same": ("cartpole", "episode_index[first] + 1", "episode_index[first]"),
     "the length is not reset": ("cartpole", "episode_length[n] = 0;", ""),
     "entropy: the log-probability": ("cartpole", "entropy[i] = distribution.entropy()", "entropy[i] = log_prob[i]"),
+    "all agents play what the last one drew": ("snake", "played[agent * ACTION_WIDTH + k]", "played[k]"),
+    "a world begins again in its first row alone": (
+        "snake", "for (int n = first; n < first + AGENTS; n++) {", "for (int n = first; n <= first; n++) {"
+    ),
     "the raw action is played": ("pendulum", "clamp(drawn[k], action_low[k], action_high[k])", "drawn[k]"),
     "the clipped action is recorded": (
         "pendulum",

@@ -72,6 +72,7 @@ def emulate(case: Case, rows: int, sanitizer: str, threads: int, **options: Any)
         sanitizer=sanitizer,
         threads=threads,
         header=case.header,
+        blocks=case.blocks,
         **options,
         **case.constants,
     )

@@ -13,7 +13,7 @@ from conftest import Plant
 from torch import Tensor
 
 from kernels.launcher import Kernel
-from kernels.summary import NUMBERS, ROLLOUT_SUMS, SUMMARY, partitions, summary
+from kernels.summary import NUMBERS, ROLLOUT_SUMS, SUMMARY, SUMS, partitions, summary
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def iteration(M: int = 3000, K: int = 7, seed: int = 0) -> Iteration:
 def run(data: Iteration) -> dict[str, float]:
     W, M = data.metrics.shape[1], len(data.reward)
     numbers = poisoned(len(NUMBERS) + W, dtype=torch.float64)
-    summary(*vars(data).values(), poisoned(partitions(M), 8, dtype=torch.float64), numbers)
+    summary(*vars(data).values(), poisoned(partitions(M), SUMS, dtype=torch.float64), numbers)
     return dict(zip((*NUMBERS, *range(W)), numbers.tolist(), strict=True))
 
 
@@ -135,6 +135,21 @@ def test_targets_far_from_zero() -> None:
     far_from_zero()
 
 
+def fillers() -> None:
+    """Rows of length 0 are no samples: the numbers are those of the rollout without them."""
+    data, living = iteration(), torch.rand(3000, generator=torch.Generator().manual_seed(2)) < 0.6
+    living[0] = True
+    M = len(living)
+    short = {name: array[:M] for name, array in vars(data).items() if name not in ("observation", "metrics", "norms")}
+    mixed = replace(data, **{**short, "episode_length": short["episode_length"] * living.int()})
+    alone = replace(data, **{name: array[living] for name, array in short.items()})
+    assert list(run(mixed).values()) == pytest.approx(list(run(alone).values()), rel=1e-9)
+
+
+def test_filler_rows_are_no_samples() -> None:
+    fillers()
+
+
 FAULTS: dict[str, tuple[Kernel, str, str, Any]] = {
     "deaths are no ends": (ROLLOUT_SUMS, "terminated[i] || truncated[i]", "truncated[i]", usual),
     "every step's return counts": (ROLLOUT_SUMS, "ended ? (double)episode_return[i] : 0.0", "episode_return[i]", usual),
@@ -144,6 +159,7 @@ FAULTS: dict[str, tuple[Kernel, str, str, Any]] = {
     "infinity is finite": (ROLLOUT_SUMS, "x - x == 0.0f", "x == x", not_finite),
     "float32": (ROLLOUT_SUMS, "double sum[SUMS] = {}", "float sum[SUMS] = {}", usual),
     "a lane is left out": (ROLLOUT_SUMS, "lane = 0; lane < LANES", "lane = 1; lane < LANES", usual),
+    "fillers are samples": (ROLLOUT_SUMS, "episode_length[i] == 0", "false", fillers),
     "a partition is left out": (SUMMARY, "p < P", "p < P - 1", usual),
     "explained variance upside down": (SUMMARY, "1.0 - error / target", "1.0 - target / error", usual),
     "second moments for variances": (SUMMARY, "- sum[ERROR] / m * (sum[ERROR] / m)", "", usual),
