@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/installed-$(subst $(comma),-,$(EXTRAS))
 
 export PATH := $(BIN):$(PATH)
 
-.PHONY: repro test lint ui install
+.PHONY: repro test lint ui install gpu-check gpu-wheels
 
 repro: install
 	$(BIN)/dvc repro
@@ -26,6 +26,19 @@ lint: install
 
 ui: install
 	@$(BIN)/python -m pipeline.tracking ui
+
+# On a machine with a GPU and a CUDA image's torch, CuPy, NumPy, pytest and safetensors: no virtual environment is made.
+OUT ?= build/gpu-check
+WHEELS ?= gpu-wheels
+
+gpu-check: $(WHEELS)
+	@$(PYTHON) -m benchmarks.gpu_check --out $(OUT)
+
+# What such an image lacks, for the device's machine too where that has no network; kept where it is there already.
+gpu-wheels:
+	@test -d build/gpu-wheels/hydra || PYTHONPATH= $(PYTHON) -m pip install -qq --disable-pip-version-check \
+		--target build/gpu-wheels -c constraints.txt hydra-core omegaconf rich filelock || \
+		echo "gpu-check: no network: hydra-core, omegaconf, rich and filelock must be installed already"
 
 install: $(INSTALLED)
 	@test -e .git || test -e .dvc/config.local || $(BIN)/dvc config --local core.no_scm true

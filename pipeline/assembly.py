@@ -7,8 +7,9 @@ import torch
 import envs
 from envs.normalize import Clipped, Normalized
 from envs.spec import EnvSpec
+from envs.staged import Staged
 from envs.vector import NativeVectorEnv, VectorEnv
-from pipeline.capture import CapturedFused, CapturedGeneral
+from pipeline.capture import CapturedFused, CapturedGeneral, LaunchedHosted
 from pipeline.config import Config, PPOConfig
 from pipeline.fused import Fused
 from pipeline.general import General
@@ -19,6 +20,8 @@ from pipeline.policy import ActorCritic, FlatParameters, build
 from pipeline.ppo import PPO, Path
 from pipeline.precision import at
 from pipeline.profile import Clock
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,17 @@ class Training:
 def assemble(config: Config, spec: EnvSpec, device: torch.device, clock: Clock) -> Training:
     """Builds a training: the same bits for the same configuration."""
     policy, flat = build(spec, config.policy, config.seed, device)
-    made = envs.make(spec, config.ppo.num_envs, config.seed, device)
-    env = _seen(config, made)
+    where = device if spec.resumable else CPU  # the host steps what it cannot resume
+    made = envs.make(spec, config.ppo.num_envs, config.seed, where)
+    env = _seen(config, _staged(made, device, clock))
     path, why = _path(config, policy, flat, env)
     ppo = PPO(config.ppo, env, path, _optimizer(config.ppo, policy, flat), config.seed, clock)
     return Training(ppo, policy, flat, f"{path.name} path{why}{_stepped(made)}", made)
+
+
+def _staged(env: VectorEnv, device: torch.device, clock: Clock) -> VectorEnv:
+    """The environments as the device has them."""
+    return env if env.device.type == device.type else Staged(env, device, clock.phase)
 
 
 def _seen(config: Config, env: VectorEnv) -> VectorEnv:
@@ -88,4 +97,4 @@ def _path(config: Config, policy: ActorCritic, flat: FlatParameters, env: Vector
     mlp = shapes(policy, flat, env.spec, config.policy)
     if isinstance(env, NativeVectorEnv):
         return (CapturedFused if captured else Fused)(mlp, flat, env, config.ppo, config.seed), ""
-    return Hosted(mlp, flat, env, config.ppo, config.seed), ""
+    return (LaunchedHosted if captured else Hosted)(mlp, flat, env, config.ppo, config.seed), ""

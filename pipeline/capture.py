@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pipeline.fused import Fused
 from pipeline.general import General
+from pipeline.hosted import Hosted
 from pipeline.rollout import Rollout
 
 Work = Callable[[], None]
@@ -62,8 +63,8 @@ def captured(work: Work, state: Sequence[Tensor], graphs: Graphs) -> Work:
     return replay
 
 
-class _Captured:
-    """Has a path's launches captured all together, none by itself."""
+class _Launched:
+    """Has a path's launches go to the device as they come: what records them there is a graph of all."""
 
     def prepared(self, work: Work) -> Work:
         return work
@@ -72,14 +73,14 @@ class _Captured:
         return work
 
 
-class CapturedFused(_Captured, Fused):
+class CapturedFused(_Launched, Fused):
     """The fast path, an iteration a graph."""
 
     def whole(self, work: Work, state: Sequence[Tensor]) -> Work:
         return captured(work, [*state, self._flat.parameters], CudaGraphs())
 
 
-class CapturedGeneral(_Captured, General):
+class CapturedGeneral(_Launched, General):
     """The general path, an iteration a graph.
 
     The module's buffers are put back after the warm-up too. It must not draw random numbers of torch's.
@@ -92,3 +93,7 @@ class CapturedGeneral(_Captured, General):
         """Of every row, since which ones a time limit cut is known to the device alone; GAE reads no others."""
         values = self.network.value(rollout.final_observations.flatten(0, 1))
         rollout.final_values.copy_(values.view_as(rollout.final_values))
+
+
+class LaunchedHosted(_Launched, Hosted):
+    """The fast path where the host steps the environments: nothing is captured, since the host has its part in it."""

@@ -32,6 +32,7 @@ class Adam:
         self._first, self._second = torch.zeros_like(flat.parameters), torch.zeros_like(flat.parameters)
         # beta1^t and beta2^t as running products, which round alike on every machine.
         self._powers = torch.ones(2, dtype=torch.float64)
+        self._products = self._powers.numpy()  # the same memory, the host's
         self._running, self._prepared = np.ones((steps, 2)), np.empty((steps, 3))
         self._schedules = flat.parameters.new_tensor([[0.0, 1.0, 1.0]] * steps)  # until `begin`: steps of no length
         # Where a device copies from while the host goes on; two, since the last iteration's may not have been read yet.
@@ -42,11 +43,10 @@ class Adam:
 
     def begin(self, learning_rate: float) -> None:
         """Prepares the steps of an iteration; all of them are counted, if `end` does not tell otherwise."""
-        powers = self._powers.numpy()
-        self._running[0] = powers * (BETA1, BETA2)
+        self._running[0] = self._products * (BETA1, BETA2)
         self._running[1:] = (BETA1, BETA2)
         np.multiply.accumulate(self._running, out=self._running)
-        powers[:] = self._running[-1]
+        self._products[:] = self._running[-1]
         self._prepared[:, 0], self._prepared[:, 1:] = learning_rate, 1.0 - self._running
         self._sent.reverse()
         self._sent[0].copy_(torch.from_numpy(self._prepared))
@@ -55,7 +55,7 @@ class Adam:
     def end(self, steps: int) -> None:
         """Tells how many of the iteration's steps were taken, from its first on, where they were not all."""
         if steps < len(self._running):
-            self._powers.numpy()[:] = self._running[steps - 1]
+            self._products[:] = self._running[steps - 1]
 
     def step(self, number: int = 0) -> None:
         """Step `number` of the iteration, on the gradient that lies in the flat buffer."""

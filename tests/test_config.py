@@ -321,7 +321,7 @@ def test_the_hash_changes_with_every_key_that_training_reads(base: config.Config
         return
     holder = content[section] if name else content
     name = name or section
-    other = {"cartpole": "pendulum", "tanh": "relu", "adam": "muon"}
+    other = {"cartpole": "pendulum", "tanh": "relu", "adam": "muon", "float32": "bf16"}
     old = holder[name]
     if isinstance(old, bool):
         holder[name] = not old

@@ -27,12 +27,13 @@ from kernels import compiler
 from kernels.env import EnvStep
 from kernels.launcher import Kernel
 from pipeline import capture, mlp
-from pipeline.capture import CapturedFused, CapturedGeneral, captured
+from pipeline.capture import CapturedFused, CapturedGeneral, LaunchedHosted, captured
 from pipeline.general import General
+from pipeline.hosted import Hosted
 from pipeline.optimizer import Adam
 from pipeline.policy import build, sample, several
 from pipeline.ppo import PPO
-from pipeline.profile import DeviceClock
+from pipeline.profile import PHASES, DeviceClock
 from pipeline.rollout import Rollout
 
 CPU = torch.device("cpu")
@@ -364,3 +365,30 @@ def test_the_warm_up_leaves_no_trace(path: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(capture, "captured", lambda work, state, graphs: captured(work, [], graphs))
     forgotten = state_of(begin(PATHS[path], SPECS["pendulum"](), _Moving))
     assert {name for name in wanted if forgotten[name] != wanted[name]} == set(MOVED)
+
+
+def test_launches_that_nothing_records_are_as_those_of_programs() -> None:
+    assert results(begin(LaunchedHosted, SPECS["pendulum"]())) == results(begin(Hosted, SPECS["pendulum"]()))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Time
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_phases_of_a_graph_add_up(path: str) -> None:
+    """A replay is timed from within: the phases, the environments' share too, and what the device waited."""
+    ppo = begin(PATHS[path], SPECS["cartpole"](), Replayed)
+    before = ppo.clock.seconds()
+    assert before["advantage"] == before["minibatch_update"] == 0.0  # neither warm-up nor capture
+    ppo.iterate()
+    seconds = ppo.clock.seconds()
+    assert min(seconds[name] for name in ("env_step", "rollout_forward", "advantage", "minibatch_update")) > 0
+    assert seconds["logging"] > 0
+    assert seconds["transfer"] == 0
+    assert sum(seconds[name] for name in PHASES) == pytest.approx(seconds["wall"])
+    assert 0 <= seconds["other"] < seconds["wall"]
+    later = DeviceClock(CPU, seconds).seconds()  # goes on from a stop
+    assert later["env_step"] == seconds["env_step"]
+    assert later["wall"] >= seconds["wall"]

@@ -429,7 +429,7 @@ PLANTED: dict[str, Fault] = {
     "first step's correction for ever": (
         ("optimizer", "np.multiply.accumulate(self._running, out=self._running)", "self._running[:] = (BETA1, BETA2)"),
     ),
-    "corrections begin again": (("optimizer", "powers[:] = self._running[-1]", "pass"),),
+    "corrections begin again": (("optimizer", "self._products[:] = self._running[-1]", "pass"),),
     "one schedule for all steps": (("optimizer", "_move(self._schedules[number])", "_move(self._schedules[0])"),),
 }  # fmt: skip
 
