@@ -33,9 +33,8 @@ KERNEL advantage_shift(const float* advantage,  // (M)
     BLOCK_FOR(only, 0, 1) {
         float sum = 0.0f;
         for (int lane = 0; lane < LANES; lane++) sum += sums[lane];
-        mean[0] = sum / (float)B;
+        mean[0] = sum / (float)B;  // read behind the next barrier
     }
-    BARRIER();
     chains(advantage, index, B, staged, sums, [&](float sum, float a) {
         const float d = a - mean[0];
         return fused_multiply_add(d, d, sum);

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels import compiler, emulated
+from kernels import compiler
 from kernels.launcher import Constant, In, Kernel, Out, Size, c_type, numpy_type
 
 _FLAGS = ("-std=c++17", "-g1", "-ffp-contract=off", "-pthread", "-O0")
@@ -49,9 +49,8 @@ def build(
         f"({c_type(a)})a[{i}]" if isinstance(a, In) else f"*({c_type(a)}*)a[{i}]"
         for i, a in enumerate(kernel.arguments)
     )
-    unit, _ = kernel.device_unit(emulated.SHARED_LIMIT, header, constants)
     text = (
-        f"#define LS_EMULATE\n{unit}"
+        f"#define LS_EMULATE\n{kernel.unit(header, constants)}"
         f"constexpr int ARGUMENTS = {len(kernel.arguments)};\n"
         f"static void call(void* const* a) {{ {kernel.name}({', '.join(passed)}); }}\n"
         f'#line 1 "emulator.cpp"\n{(compiler.FOLDER / "emulator.cpp").read_text()}'

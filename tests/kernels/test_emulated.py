@@ -101,9 +101,12 @@ def test_a_tile_that_fits_no_block_is_refused() -> None:
 
 
 def test_the_samples_of_a_tile_change_no_bit() -> None:
-    case = CASES["mlp_gradient"]
-    fewer = case.kernel.device_unit(SHARED_LIMIT, None, case.constants)[1] - 4
-    assert emulate(case, 150, Emulated(fewer)) == product(case, 150)
+    """Of 32: two tiles a partition."""
+    case, limit = CASES["mlp_gradient"], SHARED_LIMIT
+    for _ in range(2):
+        limit = case.kernel.device_unit(limit, None, case.constants)[1] - 4
+    assert "#define LS_SAMPLES 32\n" in case.kernel.device_unit(limit, None, case.constants)[0]
+    assert emulate(case, 150, Emulated(limit)) == product(case, 150)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
