@@ -213,7 +213,7 @@ def table(net: Network) -> list[str]:
     million = net.samples / 1e6
     rows.append(
         f"\n{net.samples:,} steps in at least {least * 1e3:.1f} ms: no more than {million / least:,.0f} M steps/s; "
-        f"expected {million / slow:,.0f} to {million / fast:,.0f} M.\n"
+        f"expected {million / slow:,.0f} to {million / fast:,.0f} M, less what waits for latency.\n"
     )
     return rows
 
@@ -267,6 +267,8 @@ No result depends on any of these; each is a question for the first profile.
   dozens of a block's 128 threads at work.
 - `mlp_final_values` looks for cut episodes with one thread a block, 4,096 flags each: some 0.1 ms an iteration.
 - `clip_scale` adds up to 512 sums in one thread, in every step of the optimizer: some 5 us each.
+- `mlp_reduce` walks through up to 512 partitions with a thread for each 4 floats, in a block for each 256 parameters:
+  few blocks for a small network, some 50 us in every step of the optimizer.
 - `gae` walks back through T steps with a thread an environment: N / 128 blocks.
 - `rollout_sums` adds in float64, 64 blocks of 32 threads: some 0.2 ms an iteration.
 - Rows of the observations are gathered at random: whole rows of D floats, so bytes are wasted where 4 D is no
