@@ -331,7 +331,7 @@ def _networks() -> dict[str, Case]:
 
 def _sums(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
     """Sums over parts of a rollout: of counts and squares, so that no mean is NaN."""
-    return torch.rand(shape, generator=generator, dtype=torch.float64) + torch.tensor([1.0, 1, 1, 0, 9, 0, 9, 1])
+    return torch.rand(shape, generator=generator, dtype=torch.float64) + torch.tensor([1.0, 1, 1, 0, 9, 0, 9, 1, 1])
 
 
 _DRAW = {"step": 7, "run_seed": 2**63 + 5}
