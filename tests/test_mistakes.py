@@ -279,7 +279,7 @@ ENVIRONMENTS = [
     Mistake("an environment that answers NaN", "train", "device.fused=false out=new", r"iteration 0: every value must be finite; found NaN or infinity in rewards of environment 2 at step .*",
             lambda folder, patch: patch.setattr("envs.make", broken(float("nan")))),
     Mistake("an environment that answers NaN, on the fast path", "train", "out=new", r"iteration 0: every value must be finite; found NaN or infinity in rewards of environment 2 at step .*",
-            lambda folder, patch: plant_in_kernel(patch, folder.parent, mlp.ROLLOUT["one"], "reward[i] = r;", "reward[i] = n == 2 ? as_float(0x7fc00000u) : r;")),
+            lambda folder, patch: plant_in_kernel(patch, folder.parent, mlp.ROLLOUT["one"], "reward[i] = r[agent];", "reward[i] = n == 2 ? as_float(0x7fc00000u) : r[agent];")),
     Mistake("an environment out of bounds", "validate", "validate.steps=20 validate.num_envs=4 out=new", r"bounds of cartpole: environment 2, step 1, reward: wanted within .*; got 7\.0.*",
             lambda folder, patch: patch.setattr("envs.make", broken(7.0))),
 ]  # fmt: skip

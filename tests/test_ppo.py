@@ -517,14 +517,14 @@ def test_ends_by_hand(path: str) -> None:
 
 
 _DEAD = "terminated[i] = dead;"
-_AFTER_AN_END = "for (int k = 0; k < D; k++) tile[s * D + k] = observation[(i + N) * D + k];"
+_AFTER_AN_END = "for (int k = 0; k < D; k++) tile[(n - share.begin) * D + k] = next[n * D + k];"
 ENDS: dict[str, Fault] = {fault: places for fault, places in PLANTED.items() if fault[:2] in ("1 ", "3 ", "4 ")} | {
     "4 the limit wins over death": ((mlp.FINAL_VALUES, _CHOSEN, "truncated[m]"), _LIMIT_WINS),
     "1 a time limit is told as a death": ((mlp.ROLLOUT["one"], _DEAD, "terminated[i] = dead || cut;"),),
     "4 the limit is told, not the death": ((mlp.ROLLOUT["one"], _DEAD, "terminated[i] = dead && !cut;"),),
     "6 the reset over the final observation": (
         (mlp.ROLLOUT["one"], _AFTER_AN_END,
-         _AFTER_AN_END.replace("tile[s * D + k] = ", "tile[s * D + k] = final_observation[i * D + k] = ")),
+         _AFTER_AN_END.replace("= next", "= final_observation[((long long)t * N + n) * D + k] = next")),
     ),
     "the final observation in place of the next episode's first": ((mlp.ROLLOUT["one"], _AFTER_AN_END, ""),),
 }  # fmt: skip
@@ -604,7 +604,7 @@ ACTIONS: dict[str, Fault] = {
         ("general", _SAMPLE, _SAMPLE + " " * 12 + "rollout.actions[t].clamp_(-2.0, 2.0)\n"),
     ),
     "21 the clipped action is stored": ((mlp.ROLLOUT["continuous"], _DRAWN, _DRAWN.replace("drawn[k]", _PLAYED)),),
-    "21 the raw action acts": ((mlp.ROLLOUT["continuous"], f"played[k] = {_PLAYED}", "played[k] = drawn[k]"),),
+    "21 the raw action acts": ((mlp.ROLLOUT["continuous"], f"ACTION_WIDTH + k] = {_PLAYED}", "ACTION_WIDTH + k] = drawn[k]"),),
     "21 its log-probability is the clipped action's": (
         (mlp.ROLLOUT["continuous"], "log_prob[i] = distribution.log_prob(drawn);",
          f"for (int k = 0; k < ACTION_WIDTH; k++) played[k] = {_PLAYED};\n"
@@ -709,7 +709,7 @@ def test_episode_statistics(path: str) -> None:
 EPISODES = {fault: PLANTED[fault] for fault in ("running episodes counted as ended", "only deaths counted as ends")} | {
     "returns of one step": (
         (mlp.ROLLOUT["continuous"], "finished_episode_return[i] = episode_return[n] = total;",
-         "episode_return[n] = total;\n            finished_episode_return[i] = r;"),
+         "episode_return[n] = total;\n            finished_episode_return[i] = r[agent];"),
     ),
     "lengths go on": ((mlp.ROLLOUT["continuous"], "finished_episode_length[i] = episode_length[n] = length;",
                        "finished_episode_length[i] = (episode_length[n] = length) + 1;"),),

@@ -332,8 +332,8 @@ def test_30_not_a_number_leaves_no_checkpoint(trained: Path, tmp_path: Path, mon
     monkeypatch.setattr(product, "PARTIAL_SECONDS", -1.0)
     now = "iteration[0] == 3 && t == 3 && n == 1"
     with monkeypatch.context() as patch:
-        wrong = f"reward[i] = {now} ? as_float(0x7fc00000u) : r;"
-        plant_in_kernel(patch, tmp_path.parent, mlp.ROLLOUT["one"], "reward[i] = r;", wrong)
+        wrong = f"reward[i] = {now} ? as_float(0x7fc00000u) : r[agent];"
+        plant_in_kernel(patch, tmp_path.parent, mlp.ROLLOUT["one"], "reward[i] = r[agent];", wrong)
         with pytest.raises(UserError) as error:
             product.run(small(tmp_path))
     assert str(error.value) == (
