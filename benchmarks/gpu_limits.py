@@ -88,7 +88,7 @@ def resident_blocks(registers: int, shared: int, threads: int, architecture: str
 def kernels(net: Network) -> list[tuple[Kernel, Path | None, Mapping[str, Constant]]]:
     """Each kernel that trains on native environments, with what it is compiled with."""
     own, header = net.mlp.constants, net.spec.header
-    played = {**own, "STATE": net.spec.state_size}
+    played = {**own, "STATE": net.spec.state_size, "AGENTS": net.spec.agents}
     stepped = {name: played[name] for name in env.ENV_STEP_DISCRETE.constants}
     loss = {name: own[name] for name in ("ACTIONS", "DISCRETE")}
     fused = (mlp.PACK, mlp.VALUES, mlp.FINAL_VALUES, mlp.GRADIENT["one"], mlp.REDUCE, mlp.POLICY_METRICS["one"])
