@@ -118,7 +118,7 @@ def test_planted_path(trained: dict[str, Path], name: str, tmp_path: Path, monke
 @pytest.mark.parametrize(
     "pair",
     [
-        ("listed[row : row + 1]", "listed[:1]"),
+        ("listed[row].repeat(agents)", "listed[0].repeat(agents)"),
         ("flat.parameters.copy_(loaded", "flat.parameters.clone().copy_(loaded"),
         ("if deterministic:", "if not deterministic:"),
         ("observation = out.observation", "pass"),

@@ -257,7 +257,7 @@ _OFTEN = ("PARTIAL_SECONDS = 10.0", "PARTIAL_SECONDS = -1.0")
     ids=["state", "parameters", "curve", "saved without state"],
 )
 def test_planted_41(pair: Pair, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises((AssertionError, KeyError, ValueError)):
+    with pytest.raises((AssertionError, KeyError, ValueError, UserError)):
         check_resume(faulty(product, _OFTEN, pair), tmp_path, trained, monkeypatch)
 
 

@@ -88,12 +88,12 @@ def test_another_limit_is_another_table(tmp_path: Path) -> None:
         ("truncated[n] = length >= max_episode_steps", "truncated[n] = length > max_episode_steps"),
         ("truncated[n] = length >= max_episode_steps", "truncated[n] = length >= max_episode_steps && !dead"),
         ("terminated[n] = dead;", "terminated[n] = dead || length >= max_episode_steps;"),
-        ("if (!terminated[n] && !truncated[n]) continue;", "if (!terminated[n]) continue;"),
+        ("if (!terminated[first] && !truncated[first]) continue;", "if (!terminated[first]) continue;"),
         ("episode_return[n] = 0.0f;", ""),
         ("episode_length[n] = 0;", ""),
         ("state, observation);", "state, final_observation);"),
-        ("(unsigned long long)episode_index[n] + 1;", "(unsigned long long)episode_index[n];"),
-        ("const float total = episode_return[n] + r;", "const float total = episode_return[n];"),
+        ("(unsigned long long)episode_index[first] + 1;", "(unsigned long long)episode_index[first];"),
+        ("const float total = episode_return[n] + earned;", "const float total = episode_return[n];"),
     ],
 )
 def test_planted_faults(right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

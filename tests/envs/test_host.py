@@ -104,7 +104,7 @@ def with_fault(patch: pytest.MonkeyPatch, pair: Pair) -> ModuleType:
 @pytest.mark.parametrize(
     "pair",
     [
-        ("board.final_observation[:] = board.observation\n", "pass\n"),
+        ("        board.final_observation[:] = board.observation\n        if ended:\n", "        if ended:\n"),
         ("        board.final_observation[:] = board.observation\n        if ended:\n            self._begin(ended)",
          "        if ended:\n            self._begin(ended)\n        board.final_observation[:] = board.observation"),
         ("if terminated or truncated:", "if terminated:"),

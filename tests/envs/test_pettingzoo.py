@@ -95,13 +95,13 @@ def test_workers_play_the_same() -> None:
         env.step(torch.zeros(ROWS, dtype=torch.int32), empty_output(env.spec, ROWS, CPU))
 
 
-def test_a_world_has_the_seed_of_its_first_row() -> None:
+def test_a_world_has_one_seed() -> None:
     env, _, _ = play(crowd(), 5)  # the second episode has just begun
     told = [world.seed for world in env._stepper._player._worlds]
     assert told == host_seeds(env.state()["episode_seed"])[[0, 3]].tolist()
     wanted = env.state()["episode_seed"]
     assert torch.equal(
-        wanted, envs.vector.training_seeds(3, torch.arange(ROWS, dtype=torch.int32), torch.ones(ROWS).long())
+        wanted, envs.vector.training_seeds(3, torch.arange(ROWS, dtype=torch.int32) // 3, torch.ones(ROWS).long())
     )
 
 
@@ -274,15 +274,15 @@ def test_train_evaluate_and_what_they_say(tmp_path: Path) -> None:
     train.run(made)
     loaded = checkpoint.load(tmp_path / "run")
     assert loaded.manifest["env_spec"]["agent_names"] == ["ann", "bob", "cy"]
-    seeds.prove_training(1, loaded.manifest["seeds"], loaded.tensors)
     spec = crowd()
+    seeds.prove_training(1, loaded.manifest["seeds"], loaded.tensors, spec.agents)
     chosen = seeds.evaluation_seeds("held_out", 4)
     policy, _ = evaluation.initial_policy(loaded.manifest, spec, CPU)
     played = evaluation.play(policy, spec, chosen, True, CPU)
     assert played.returns.tolist() == pytest.approx([(2 + 50 + 300) / 3] * 4), "the mean over the agents of a world"
     assert played.lengths.tolist() == [5] * 4
     assert played.terminated.tolist() == [False] * 4
-    with pytest.raises(UserError, match="replay: wanted an environment of one agent; crowd_cases has 3"):
+    with pytest.raises(UserError, match="replay: wanted an environment whose agents end together; crowd_cases has 3"):
         replay.run(dataclasses.replace(made, checkpoint=made.out, out=str(tmp_path / "replay")))
 
 
