@@ -604,7 +604,9 @@ ACTIONS: dict[str, Fault] = {
         ("general", _SAMPLE, _SAMPLE + " " * 12 + "rollout.actions[t].clamp_(-2.0, 2.0)\n"),
     ),
     "21 the clipped action is stored": ((mlp.ROLLOUT["continuous"], _DRAWN, _DRAWN.replace("drawn[k]", _PLAYED)),),
-    "21 the raw action acts": ((mlp.ROLLOUT["continuous"], f"ACTION_WIDTH + k] = {_PLAYED}", "ACTION_WIDTH + k] = drawn[k]"),),
+    "21 the raw action acts": (
+        (mlp.ROLLOUT["continuous"], f"ACTION_WIDTH + k] = {_PLAYED}", "ACTION_WIDTH + k] = drawn[k]"),
+    ),
     "21 its log-probability is the clipped action's": (
         (mlp.ROLLOUT["continuous"], "log_prob[i] = distribution.log_prob(drawn);",
          f"for (int k = 0; k < ACTION_WIDTH; k++) played[k] = {_PLAYED};\n"
