@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from rich.console import Console
@@ -166,11 +166,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=150.0)
     options = parser.parse_args(arguments)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    rows, left_out = measure_all(SETTINGS, device, options.seconds)
     options.out.mkdir(parents=True, exist_ok=True)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    content = {"device": name, "torch": torch.__version__, "rows": rows, "left_out": left_out}
-    (options.out / "gpu.json").write_text(json.dumps(content, indent=1) + "\n")
+    content: dict[str, Any] = {"device": name, "torch": torch.__version__, "rows": [], "left_out": []}
+
+    def keep() -> None:
+        (options.out / "gpu.json").write_text(json.dumps(content, indent=1) + "\n")
+
+    def row(*given: Any) -> dict[str, Any]:
+        content["rows"].append(measure(*given))
+        keep()  # at once: whoever runs out of time has what was measured
+        return cast(dict[str, Any], content["rows"][-1])
+
+    rows, left_out = measure_all(SETTINGS, device, options.seconds, row)
+    content["left_out"] = left_out
+    keep()
     for line in left_out:
         print(f"left out: {line}")
     Console(width=120).print(table(rows))

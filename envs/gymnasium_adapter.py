@@ -7,13 +7,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from envs.player import make, make_world, parts, spaces
+from envs.player import find, make, make_world, parts, spaces
 from envs.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from kernels.errors import UserError
 
@@ -140,6 +140,12 @@ def described(
     }
 
 
+_OF_ATARI = (
+    *("id", "noop_max", "frame_skip", "sticky"),
+    *("frameskip", "repeat_action_probability", "obs_type", "max_num_frames_per_episode"),
+)
+
+
 def atari(
     id: str,
     max_episode_steps: int | None,
@@ -155,6 +161,13 @@ def atari(
     Raises:
         UserError: as `spec`.
     """
+    if taken := [key for key in kwargs or {} if key in _OF_ATARI]:
+        raise UserError(
+            f"env.kwargs: wanted what {id} alone takes; got {taken[0]}, which is given by env.id, env.noop_max, "
+            "env.frame_skip and env.sticky"
+        )
+    if util.find_spec("ale_py"):  # else it is told how to get it
+        find(id)
     arguments = {**(kwargs or {}), "id": id, "noop_max": noop_max, "frame_skip": frame_skip, "sticky": sticky}
     made = spec("envs.atari:Atari", arguments, max_episode_steps, workers, timeout_s)
     name, _, version = id.removeprefix("ALE/").partition("-v")

@@ -7,7 +7,6 @@ occur in training, and an episode still follows from its seed and its actions al
 
 import dataclasses
 import hashlib
-import math
 import re
 import tempfile
 from collections.abc import Mapping
@@ -65,6 +64,9 @@ def expect_unseen(spec: EnvSpec, trained: EnvSpec) -> None:
         _expect_apart(each.name, train, each.held_out, "Choose another held_out")
 
 
+_LARGEST = 3.4e38  # that float32 holds, which the kernels compute in
+
+
 def _parameter(name: str, ranges: Any) -> Parameter:
     if not isinstance(ranges, Mapping) or set(ranges) != {"train", "held_out"}:
         wanted = "{train: [lowest, highest], held_out: [lowest, highest]}"
@@ -76,8 +78,8 @@ def _parameter(name: str, ranges: Any) -> Parameter:
 
 def _range(key: str, given: Any) -> tuple[float, float]:
     ends = [each for each in given if type(each) in (int, float)] if isinstance(given, list | tuple) else []
-    if len(ends) != 2 or len(given) != 2 or not all(map(math.isfinite, ends)) or ends[0] > ends[1]:
-        raise UserError(f"{key}: wanted [lowest, highest], two finite numbers; got {given}")
+    if len(ends) != 2 or len(given) != 2 or not all(abs(end) <= _LARGEST for end in ends) or ends[0] > ends[1]:
+        raise UserError(f"{key}: wanted [lowest, highest], two numbers of a size up to {_LARGEST:g}; got {given}")
     return float(ends[0]), float(ends[1])
 
 

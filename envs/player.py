@@ -67,7 +67,7 @@ def make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> g
         if type(error).__name__ in ("DependencyNotInstalled", "ModuleNotFoundError"):
             raise UserError(f"env.id: wanted {id} to be made; a package is missing: {_one_line(error)}") from error
         text = f"env.id, env.kwargs: wanted {id} to be made with {dict(kwargs)}; {type(error).__name__}: "
-        raise UserError(f"{text}{_one_line(error)}\n{traceback.format_exc().rstrip()}") from error
+        raise UserError(f"{text}{_one_line(error)}{_trace(error)}") from error
     if not isinstance(environment, gymnasium.Env):
         raise UserError(f"env.id: wanted a class of gymnasium.Env; {id} makes a {type(environment).__name__}")
     return TimeLimit(environment, **limit) if limit else environment
@@ -110,13 +110,19 @@ def make_world(id: str, kwargs: Mapping[str, Any]) -> Any:
         world = function(**kwargs)
     except Exception as error:  # whatever an environment raises
         text = f"env.id, env.kwargs: wanted {id} to be made with {dict(kwargs)}; {type(error).__name__}: "
-        raise UserError(f"{text}{_one_line(error)}\n{traceback.format_exc().rstrip()}") from error
+        raise UserError(f"{text}{_one_line(error)}{_trace(error)}") from error
     if not getattr(world, "possible_agents", None) or hasattr(world, "agent_iter"):
         raise UserError(
             f"env.id: wanted a parallel environment of PettingZoo's, with possible_agents; {id} makes a "
             f"{type(world).__name__}. Turn-based ones are made parallel by pettingzoo.utils.turn_based_aec_to_parallel"
         )
     return world
+
+
+def _trace(error: Exception) -> str:
+    """Where it was raised, behind a line's end; nothing where the line says it all: an argument that is not taken."""
+    argument = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
+    return "" if argument else f"\n{traceback.format_exc().rstrip()}"
 
 
 def _is_atari(id: str) -> bool:
@@ -358,7 +364,8 @@ def board(num_envs: int, observation_size: int, actions: int, discrete: bool, me
     )  # fmt: skip
     arrays, place = [], 0
     for shape, dtype in fields:
-        array: np.ndarray = np.ndarray((num_envs, *shape), dtype, memory, place if memory is not None else 0)
+        whole = (num_envs, *shape)
+        array: np.ndarray = np.zeros(whole, dtype) if memory is None else np.ndarray(whole, dtype, memory, place)
         place += -(-array.nbytes // 64) * 64
         arrays.append(array)
     return Board(*arrays)

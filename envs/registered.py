@@ -136,10 +136,11 @@ class NativeVector(gymnasium.vector.VectorEnv):
         self._played = _Played(self._spec, num_envs, 0)
 
     def reset(self, *, seed: int | list[int] | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:  # type: ignore[override]
-        listed = seed if isinstance(seed, list) else None
-        if isinstance(seed, int):
-            super().reset(seed=seed)
-        run_seed = seed if isinstance(seed, int) else int(self.np_random.integers(_SEEDS))
+        one = seed is not None and np.ndim(seed) == 0
+        listed = None if seed is None or one else [int(each) for each in seed]  # type: ignore[union-attr]  # not one
+        if one:
+            super().reset(seed=int(seed))  # type: ignore[arg-type]  # one
+        run_seed = int(seed) if one else int(self.np_random.integers(_SEEDS))  # type: ignore[arg-type]  # one
         self._played = _Played(self._spec, self.num_envs, run_seed)
         return self._played.reset(listed), {}
 

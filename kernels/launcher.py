@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from kernels import compiler
-from kernels.emulated import SHARED_UNASKED, Emulated
+from kernels.emulated import Emulated
 
 # declared name: (C type, torch dtype, ctypes type of a scalar, NumPy type of a scalar)
 _TYPES: dict[str, tuple[str, torch.dtype | None, Any, Any]] = {
@@ -107,8 +107,13 @@ class Cuda:
     def function(self, name: str, text: str) -> Any:
         import cupy
 
-        with cupy.cuda.Device(torch.cuda.current_device()):
-            return cupy.RawModule(code=text, options=CUDA_OPTIONS, backend="nvrtc").get_function(name)
+        # CuPy loads and launches, and does not compile: it would flush denormals, and its cache knows no headers.
+        with cupy.cuda.Device(torch.cuda.current_device()) as device:
+            cubin = _cached_cubin(name, f"sm_{device.compute_capability}", text)
+            with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+                file.write(cubin.code)
+                file.flush()
+                return cupy.RawModule(path=file.name).get_function(name)
 
     def launch(
         self, function: Any, grid: tuple[int], block: tuple[int], arguments: Any, shared: int, arrays: Sequence[Any]
@@ -320,7 +325,7 @@ class Kernel:
     ) -> Callable[..., None]:
         text, shared = self.device_unit(device.shared_limit if self.tile else 0, header, constants)
         function = device.function(self.name, text)
-        if shared > SHARED_UNASKED:
+        if shared:  # above 48 KiB a launch has to ask, and a block's other arrays count too
             function.max_dynamic_shared_size_bytes = shared
         types = [numpy_type(a) for a in self.arguments]
 
@@ -451,16 +456,20 @@ def compile_cubin(kernel: Kernel, architecture: str, header: Path | None = None,
     Raises:
         RuntimeError: the compiler refused it; the text holds its log.
     """
+    text, _ = kernel.device_unit(SHARED_LIMITS[architecture], header, constants)
+    return _cached_cubin(kernel.name, architecture, text)
+
+
+def _cached_cubin(name: str, architecture: str, text: str) -> Cubin:
     from cupy_backends.cuda.libs import nvrtc
 
-    text, _ = kernel.device_unit(SHARED_LIMITS[architecture], header, constants)
     options = (*CUDA_OPTIONS, f"--gpu-architecture={architecture}", "--ptxas-options=-v")
     known = "\0".join([text, compiler.headers_text(), *options, str(nvrtc.getVersion())])
-    built = compiler.cache_folder() / f"{kernel.name}-{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
+    built = compiler.cache_folder() / f"{name}-{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
     if built.exists():
         fields = json.loads(built.read_text())
         return Cubin(**{**fields, "code": bytes.fromhex(fields["code"])})
-    cubin = _compile_cubin(kernel.name, architecture, text, options)
+    cubin = _compile_cubin(name, architecture, text, options)
     with tempfile.NamedTemporaryFile("w", dir=built.parent, delete=False) as file:
         json.dump({**vars(cubin), "code": cubin.code.hex()}, file)
     Path(file.name).replace(built)

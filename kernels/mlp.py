@@ -52,6 +52,7 @@ def _action(kind: str, leading: Sequence[str], argument: Callable[..., In] = In)
 
 SIZES = Kernel("mlp_sizes", [Out("sizes", "int32", (6,))], blocks=lambda size: 1, constants=CONSTANTS)
 _TILES = (32, 64, 128)  # samples of a tile on a GPU
+_BESIDE = 4 * _TILES[-1] + 8  # bytes that a block may have beside its tile (mlp_final_values)
 
 
 @functools.cache
@@ -74,7 +75,7 @@ def _tile(constants: Mapping[str, Constant], shared_limit: int, most: int = _TIL
     hidden: Any = constants["HIDDEN"]
     wanted = max(_TILES[0], min(most, 8 * 4 * 128 // max(hidden)))
     bytes_of = {samples: 4 * size for samples, size in zip(_TILES, floats, strict=True) if samples <= wanted}
-    fitting = [samples for samples, size in bytes_of.items() if size <= shared_limit]
+    fitting = [samples for samples, size in bytes_of.items() if size + _BESIDE <= shared_limit]
     if not fitting:
         raise UserError(
             f"device: hidden layers of {list(hidden)} take {4 * floats[0]:,} bytes of a block's shared memory; this "

@@ -115,7 +115,8 @@ def expect_environment(manifest: Mapping[str, Any], spec: EnvSpec, transfer: boo
             wanted = spec.fields().get("parameters", "none")
             raise UserError(
                 f"checkpoint: wanted one trained with the env.parameters {wanted}; it was trained with "
-                f"{ranges or 'none'}. Give evaluate.transfer=true to see how it does with others"
+                f"{ranges or 'none'}. Give env.parameters as it was trained, or evaluate.transfer=true to see how it "
+                "does with others"
             )
         trained = envs.spec(name, spec.max_episode_steps, ranges)
         expect_environment(manifest, trained)

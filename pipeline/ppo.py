@@ -228,9 +228,11 @@ class PPO:
         found, after = self._read.receive(iteration)
         numbers = dict(zip((*NUMBERS, *METRICS), found, strict=True))
         if numbers.pop("not_finite"):
+            # Where the device is ahead, the rollout is the next iteration's.
+            place = self.rollout.first_not_finite() if self._begun == self.iteration else None
             raise UserError(
                 f"iteration {iteration}: every value must be finite; found NaN or infinity in "
-                f"{self.rollout.first_not_finite() or 'its rollout'}. Check the environment's numbers, or train with "
+                f"{place or 'its rollout'}. Check the environment's numbers, or train with "
                 "a smaller ppo.learning_rate"
             )
         if not math.isfinite(numbers["policy_loss"]) or not math.isfinite(numbers["grad_norm"]):

@@ -59,7 +59,7 @@ def run(config: Config) -> None:
     checkpoint.expect_environment(loaded.manifest, spec, config.evaluate.transfer)
     if spec.fillers:
         raise UserError(
-            f"replay: wanted an environment whose agents end together; {config.env.title} has {spec.agents} that do "
+            f"wanted an environment whose agents end together; {config.env.title} has {spec.agents} that do "
             "not. Play its episodes by pipeline.evaluate"
         )
     expect_seeded(config, spec)

@@ -230,3 +230,19 @@ def test_what_is_returned_passes_the_validator(id: str) -> None:
     plan = Plan(envs.spec("atari", 100, id=id, noop_max=30, frame_skip=4, sticky=0.0), 1, 10, 1)
     checks = list(hosted.validate(plan.spec, plan))  # type: ignore[arg-type]
     assert [check.verdict for check in checks] == ["pass"] * 3
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs", "text"),
+    [
+        ("ALE/Pong", {}, "wanted an id that Gymnasium knows; got 'ALE/Pong'"),
+        ("ALE/Pung-v5", {}, "wanted an id that Gymnasium knows; got 'ALE/Pung-v5'"),
+        (PONG, {"sticky": 0.5}, "got sticky, which is given by env.id"),
+        (PONG, {"frameskip": 2}, "got frameskip, which is given by env.id"),
+    ],
+)
+def test_what_is_no_game_is_told_in_a_line(id: str, kwargs: dict, text: str) -> None:
+    with pytest.raises(UserError) as error:
+        envs.spec("atari", None, id=id, kwargs=kwargs, noop_max=30, frame_skip=4, sticky=0.0)
+    assert text in str(error.value)
+    assert "\n" not in str(error.value)

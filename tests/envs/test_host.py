@@ -475,3 +475,14 @@ def test_the_faster_way_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.faster(spec("Slow"), 4) == 2
     assert tried == [0, 0, 2]
     assert host.faster(spec("Slow"), 1) == 0
+
+
+def test_a_board_begins_empty() -> None:
+    """What nobody writes, such as frames where no emulator runs, is 0 and no leftover of earlier memory."""
+    shape = (7, 3, 1, True)
+    for _ in range(20):
+        earlier = player.board(*shape)
+        for array in earlier:
+            array[:] = 7
+        del earlier, array
+        assert not player.board(*shape).frames.any()

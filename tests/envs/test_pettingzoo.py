@@ -282,7 +282,7 @@ def test_train_evaluate_and_what_they_say(tmp_path: Path) -> None:
     assert played.returns.tolist() == pytest.approx([(2 + 50 + 300) / 3] * 4), "the mean over the agents of a world"
     assert played.lengths.tolist() == [5] * 4
     assert played.terminated.tolist() == [False] * 4
-    with pytest.raises(UserError, match="replay: wanted an environment whose agents end together; crowd_cases has 3"):
+    with pytest.raises(UserError, match="wanted an environment whose agents end together; crowd_cases has 3"):
         replay.run(dataclasses.replace(made, checkpoint=made.out, out=str(tmp_path / "replay")))
 
 

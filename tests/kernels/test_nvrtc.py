@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
+import torch
 from cases import CASES
 from conftest import Plant
 from networks import network
@@ -172,3 +173,18 @@ def test_a_cubin_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_every_kernel_has_its_row_in_the_document(request: pytest.FixtureRequest) -> None:
     document = (request.config.rootpath / "docs" / "kernels.md").read_text()
     assert re.findall(r"^\| `(.+?)`", document, re.M) == list(CASES)
+
+
+def test_a_device_loads_what_was_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's own compilation flushes denormals, and its cache would not see a change of a header."""
+    import cupy
+
+    device = MagicMock()
+    device.return_value.__enter__.return_value.compute_capability = "90"
+    loaded: list[bytes] = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(cupy.cuda, "Device", device)
+    monkeypatch.setattr(cupy, "RawModule", lambda path: loaded.append(Path(path).read_bytes()) or Mock())
+    kernel = CASES["sum_partials"].kernel
+    launcher.Cuda().function(kernel.name, kernel.unit())
+    assert loaded == [compile_cubin(kernel, "sm_90").code]
