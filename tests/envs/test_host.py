@@ -249,6 +249,7 @@ ROW = [
 def check_mixed(module: ModuleType = host) -> None:
     env = module.HostVectorEnv(spec("Mixed"), 2, 1, CPU)
     out = empty_output(env.spec, 2, CPU)
+    env._board.observation[:] = 7.0  # of an earlier step: every element is written anew
     env.reset(out.observation)
     assert torch.equal(out.observation, torch.tensor([ROW, ROW]))
     env.step(choices(0, 1), out)
@@ -441,7 +442,7 @@ def _alive(pid: int) -> bool:
         (lambda: spec("Cuonting"), r"env\.id: wanted a class of host_cases; got 'Cuonting', nearest: Counting.*"),
         (lambda: spec("number"), r"env\.id: wanted a class of host_cases; got 'number'.*"),
         (lambda: spec("Stranger"), r"env\.id: wanted a class of gymnasium\.Env; host_cases:Stranger makes a Stranger"),
-        (lambda: spec("Echo", kwargs={"spce": 1}), r"env\.id, env\.kwargs: wanted host_cases:Echo to be made with \{'spce': 1\}; TypeError: .*'spce'\nTraceback(?s:.*)"),
+        (lambda: spec("Echo", kwargs={"spce": 1}), r"env\.id, env\.kwargs: wanted host_cases:Echo to be made with \{'spce': 1\}; TypeError: .*'spce'"),
         (lambda: spec("CartPole-v1", kwargs={"colour": 1}), r"env\.id, env\.kwargs: wanted CartPole-v1 to be made with .*colour(?s:.*)"),
         (lambda: spec("Text"), r"env\.id: wanted observations of Box, .*; got Text at a/note\. Wrap .*"),
         (lambda: spec("Empty"), r"env\.id: wanted an observation of one number or more; host_cases:Empty has an empty one"),
