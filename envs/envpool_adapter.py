@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envs.gymnasium_adapter import HostSpec, described
-from envs.player import Board, decoder, flattener, near, spaces
+from envs.player import Board, decoder, flattener, near, one_line, spaces
 from kernels.errors import UserError
 
 _UNLIMITED = 2**31 - 1  # EnvPool's time limit of an environment that has none
@@ -140,7 +140,7 @@ class Pool:
             self._write(observation, rows)
         except (ValueError, TypeError) as error:
             wanted = f"env.id: wanted {self._spec.id} to answer as its spaces say"
-            raise UserError(f"{wanted}; {_one_line(error)}. Choose another of EnvPool's") from error
+            raise UserError(f"{wanted}; {one_line(error)}. Choose another of EnvPool's") from error
 
     def _expect_choices(self) -> None:
         """A choice that is none would be an index into a pool's memory."""
@@ -206,7 +206,7 @@ def _refused(id: str, kwargs: Mapping[str, Any]) -> Iterator[None]:
             yield
     except Exception as error:  # of many kinds, assertions among them
         text = f"env.id, env.kwargs: wanted {id} to be made with {dict(kwargs)}; {type(error).__name__}: "
-        raise UserError(f"{text}{_one_line(error)}") from error
+        raise UserError(f"{text}{one_line(error)}") from error
 
 
 def _package() -> Any:
@@ -224,7 +224,3 @@ def _versions() -> dict[str, str]:
     """Of EnvPool, and of the packages of models and levels that it brings."""
     required = (re.split(r"[^\w.-]", each)[0] for each in metadata.requires("envpool") or ())
     return {name: metadata.version(name) for name in ("envpool", *required) if name.startswith("envpool")}
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

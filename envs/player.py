@@ -65,9 +65,9 @@ def make(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> g
         raise
     except Exception as error:  # whatever an environment raises
         if type(error).__name__ in ("DependencyNotInstalled", "ModuleNotFoundError"):
-            raise UserError(f"env.id: wanted {id} to be made; a package is missing: {_one_line(error)}") from error
+            raise UserError(f"env.id: wanted {id} to be made; a package is missing: {one_line(error)}") from error
         text = f"env.id, env.kwargs: wanted {id} to be made with {dict(kwargs)}; {type(error).__name__}: "
-        raise UserError(f"{text}{_one_line(error)}{_trace(error)}") from error
+        raise UserError(f"{text}{one_line(error)}{_trace(error)}") from error
     if not isinstance(environment, gymnasium.Env):
         raise UserError(f"env.id: wanted a class of gymnasium.Env; {id} makes a {type(environment).__name__}")
     return TimeLimit(environment, **limit) if limit else environment
@@ -110,7 +110,7 @@ def make_world(id: str, kwargs: Mapping[str, Any]) -> Any:
         world = function(**kwargs)
     except Exception as error:  # whatever an environment raises
         text = f"env.id, env.kwargs: wanted {id} to be made with {dict(kwargs)}; {type(error).__name__}: "
-        raise UserError(f"{text}{_one_line(error)}{_trace(error)}") from error
+        raise UserError(f"{text}{one_line(error)}{_trace(error)}") from error
     if not getattr(world, "possible_agents", None) or hasattr(world, "agent_iter"):
         raise UserError(
             f"env.id: wanted a parallel environment of PettingZoo's, with possible_agents; {id} makes a "
@@ -159,7 +159,7 @@ def _import(module: str) -> Any:
             f"env.id: wanted a module in this folder or installed; got {module!r}, {near(module, here)}"
         ) from error
     except (Exception, SystemExit) as error:
-        text = f"env.id: wanted the module {module} to be imported; {type(error).__name__}: {_one_line(error)}"
+        text = f"env.id: wanted the module {module} to be imported; {type(error).__name__}: {one_line(error)}"
         raise UserError(f"{text}\n{traceback.format_exc().rstrip()}") from error
 
 
@@ -174,7 +174,7 @@ def near(name: str, options: Sequence[str]) -> str:
     return f"nearest: {', '.join(lower[each] for each in found)}" if found else "and nothing is like it"
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
@@ -449,7 +449,7 @@ class Player:
             raise self._raised(i, "reset", error) from error
 
     def _raised(self, i: int, call: str, error: Exception) -> PlayError:
-        text = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
+        text = f"{type(error).__name__}: {one_line(error)}".removesuffix(": ")
         return PlayError(self._first + i, call, text, traceback.format_exc().rstrip())
 
 
@@ -510,7 +510,7 @@ class WorldPlayer:
         try:
             function(number)
         except Exception as error:  # whatever an environment raises
-            text = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
+            text = f"{type(error).__name__}: {one_line(error)}".removesuffix(": ")
             raise PlayError(self._first + rows.start, name, text, traceback.format_exc().rstrip()) from error
         self._board.playing[rows] = 0
 

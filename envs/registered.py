@@ -5,6 +5,7 @@ Those of several agents in one world are left out: Gymnasium's interface is that
 `gymnasium.make("envs.registered:lockstep/CartPole-v1")` imports it by itself.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -102,7 +103,7 @@ class Native(gymnasium.Env):
             self._state = self._played.states[0]
         return out.final_observation[0].numpy().copy(), float(out.reward[0]), terminated, False, {}
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:  # type: ignore[override]  # Gymnasium's is generic
         """(H, W, 3) uint8."""
         return envs.render(self._spec, self._state) if self.render_mode == "rgb_array" else None
 
@@ -118,7 +119,7 @@ class NativeVector(gymnasium.vector.VectorEnv):
         max_episode_steps: the time limit; None: the environment's own.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30, "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30, "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  # likewise
 
     def __init__(
         self,
@@ -135,12 +136,15 @@ class NativeVector(gymnasium.vector.VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._played = _Played(self._spec, num_envs, 0)
 
-    def reset(self, *, seed: int | list[int] | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:  # type: ignore[override]
-        one = seed is not None and np.ndim(seed) == 0
-        listed = None if seed is None or one else [int(each) for each in seed]  # type: ignore[union-attr]  # not one
-        if one:
-            super().reset(seed=int(seed))  # type: ignore[arg-type]  # one
-        run_seed = int(seed) if one else int(self.np_random.integers(_SEEDS))  # type: ignore[arg-type]  # one
+    # The three are ignored by mypy where they say more than Gymnasium's generic ones.
+    def reset(self, *, seed: int | Sequence[int] | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:  # type: ignore[override]
+        listed = None
+        if isinstance(seed, int | np.integer):
+            super().reset(seed=int(seed))
+            run_seed = int(seed)
+        else:
+            listed = None if seed is None else [int(each) for each in seed]
+            run_seed = int(self.np_random.integers(_SEEDS))
         self._played = _Played(self._spec, self.num_envs, run_seed)
         return self._played.reset(listed), {}
 

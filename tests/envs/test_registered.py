@@ -155,3 +155,12 @@ def test_what_is_drawn_is_where_it_is() -> None:
 def test_one_that_nobody_draws_is_told() -> None:
     with pytest.raises(UserError, match=r"render: wanted a native environment .*acrobot, .*; got FrozenLake"):
         envs.render(envs.spec("gymnasium", id="FrozenLake-v1"), np.zeros(0, np.float32))
+
+
+@pytest.mark.parametrize("seed", [7, np.int64(7), [1, 2, 3], (1, 2, 3), np.array([1, 2, 3])], ids=repr)
+def test_seeds_of_any_kind_are_taken(seed: int | list[int]) -> None:
+    """None is passed over without a word: the same seed, the same first observations."""
+    many = gymnasium.make_vec("lockstep/CartPole-v1", num_envs=3)
+    first, again = many.reset(seed=seed)[0], many.reset(seed=seed)[0]
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, many.reset()[0])
