@@ -138,7 +138,7 @@ _STATES = {
     "snake": _games([_CELLS, _CELLS, (1.0, 11.0), (0.0, 2.0**22 - 1), _CELLS, _CELLS]),
     "squared": _games([_CELLS, _CELLS, *4 * [_CELLS]]),
 }
-# Fewer rows where dynamics have neither mathematics of their own nor the default form; whole worlds.
+# Fewer cases where dynamics have neither mathematics of their own nor the default form; whole worlds.
 _ROWS = {
     name: (4, 132) if name == "snake" else (1, 130) for name in (*_STATES, "cartpole_masked") if name != "breakout"
 }
@@ -150,7 +150,7 @@ def _environment(kernel: Kernel, spec: EnvSpec) -> Case:
     return Case(
         kernel,
         lambda n: {"N": n},
-        _ROWS.get(spec.name, (1, 33, 257)),
+        _ROWS.get(spec.name, (1, 33, 130)),
         fill={
             "state": _STATES.get(spec.name, normal()),  # many of CartPole's end at once
             "episode_seed": integers(2**62, torch.int64),
@@ -366,7 +366,7 @@ CASES: dict[str, Case] = {
     "sample-categorical": Case(
         sample.CATEGORICAL,
         lambda n: {"N": n},
-        (1, 33, 257),
+        (1, 33, 130),
         {"first": integers(100)},
         scalars=_DRAW,
         constants={"ACTIONS": 5, "DISCRETE": 1},
@@ -374,12 +374,12 @@ CASES: dict[str, Case] = {
     "sample-gaussian": Case(
         sample.GAUSSIAN,
         lambda n: {"N": n},
-        (1, 33, 257),
+        (1, 33, 130),
         {"first": integers(100)},
         scalars=_DRAW,
         constants={"ACTIONS": 6, "DISCRETE": 0},
     ),
-    "gae": Case(gae.GAE, lambda n: {"N": n, "T": 7}, (1, 33, 257), _FLAGS, {"gamma": 0.99, "gae_lambda": 0.95}),
+    "gae": Case(gae.GAE, lambda n: {"N": n, "T": 7}, (1, 33, 130), _FLAGS, {"gamma": 0.99, "gae_lambda": 0.95}),
     "ppo_loss-categorical": _loss(
         ppo_loss.CATEGORICAL, {"action": integers(4), "old_log_prob": normal(-1.4, 0.3)}, {"ACTIONS": 4, "DISCRETE": 1}
     ),

@@ -94,7 +94,7 @@ def test_no_race(name: str, threads: int) -> None:
 def test_no_access_out_of_bounds_and_no_undefined_arithmetic(name: str) -> None:
     case = CASES[name]
     few, most = case.rows[0], case.rows[-1]
-    for rows, threads in ((few, 128), *((rows, 32) for rows in case.rows), (most, 1), (most, 128)):
+    for rows, threads in ((few, 128), *((rows, 32) for rows in case.rows[:-1]), (most, 1), (most, 128)):
         assert emulate(case, rows, "memory", threads) == product(case, rows)
 
 
