@@ -9,15 +9,25 @@ INSTALLED := $(VENV)/installed-$(subst $(comma),-,$(EXTRAS))
 
 export PATH := $(BIN):$(PATH)
 
-.PHONY: repro test lint ui install gpu-check gpu-wheels
+.PHONY: repro test test-more lint ui install gpu-check gpu-wheels
 
 repro: install
 	$(BIN)/dvc repro
 	@echo "Report:    $(CURDIR)/artifacts/report/report.html (and report.md)"
 	@echo "MLflow UI: make ui"
 
+# Kernels, environments, training, pipeline. One process more than cores: some tests wait for what they started.
+MORE := tests/adapters tests/speed
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+PROCESSES := $(shell expr $(CORES) + 1)
+PYTEST = LOCKSTEP_OPTIMIZATION=-O1 $(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses 5 --dist loadfile
+
 test: install
-	LOCKSTEP_OPTIMIZATION=-O1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+	$(PYTEST) $(MORE:%=--ignore=%)
+
+# Environments of other libraries, and what measures speed.
+test-more: install
+	$(PYTEST) $(MORE)
 
 lint: install
 	$(BIN)/ruff check .

@@ -108,13 +108,17 @@ def headers_text() -> str:
     return "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.cuh")))
 
 
-def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Path:
+def compile_library(text: str, name: str, flags: tuple[str, ...] | None = None) -> Path:
     """Compiles one translation unit into a shared library (or, without -shared, a program), once; returns its path.
+
+    Args:
+        flags: of the compiler; None: FLAGS.
 
     Raises:
         UserError: there is no compiler that works, or LOCKSTEP_OPTIMIZATION is no level of optimization.
         RuntimeError: the compiler refused the text.
     """
+    flags = FLAGS if flags is None else flags
     if OPTIMIZATION not in LEVELS:
         wanted = f"LOCKSTEP_OPTIMIZATION: wanted one of {', '.join(LEVELS)}"
         raise UserError(f"{wanted}; got {OPTIMIZATION!r}. Unset it or correct it")
@@ -138,7 +142,7 @@ def compile_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> Pat
     return target
 
 
-def load_library(text: str, name: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
+def load_library(text: str, name: str, flags: tuple[str, ...] | None = None) -> ctypes.CDLL:
     """Compiles one translation unit, once, and loads it.
 
     Raises:

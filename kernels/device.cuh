@@ -41,7 +41,7 @@ DEVICE long long nanoseconds() {
 
 #include <time.h>
 
-#ifdef LS_EMULATE  // built without optimization: there a call is a third of the work for the compiler
+#ifndef __OPTIMIZE__  // a call is a third of the work for the compiler
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #else

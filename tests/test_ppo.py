@@ -52,6 +52,7 @@ CONFIG = PPOConfig(
 POLICY = PolicyConfig(hidden=(9, 8), activation="tanh", shared=False, log_std_init=0.7)
 RUN_SEED = 6
 PATHS = ("general", "eager")
+pytestmark = pytest.mark.usefixtures("quick_builds")
 
 
 @pytest.fixture(autouse=True)

@@ -37,6 +37,11 @@ def source(kernel: Kernel, header: Path | None = None) -> str:
     return inlined(kernel.path.read_text(), brought)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick_builds(quick_builds: None) -> None:
+    pass
+
+
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plant:
     """plant(kernel, right, wrong): for one test the kernel is built from a copy of its source with a fault.

@@ -33,7 +33,7 @@ from pipeline.policy import build
 from pipeline.profile import Clock
 
 CPU = torch.device("cpu")
-CASES = ROOT / "tests" / "envs"
+CASES = ROOT / "tests" / "adapters"
 CARTPOLE = ("env=gymnasium", "env.id=CartPole-v1", "env.workers=0")
 NORMALIZED = (
     "env=gymnasium",

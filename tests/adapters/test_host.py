@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from test_counting import ACTIONS, INDEX, LIMIT, WANTED
+from tests.envs.test_counting import ACTIONS, INDEX, LIMIT, WANTED
 from torch import Tensor
 
 import envs
@@ -405,7 +405,7 @@ def test_one_that_hangs_is_named() -> None:
 def test_workers_end_with_their_parent() -> None:
     """Killed, it can tell them nothing; those in the midst of a step end all the same."""
     program = (
-        "import sys; sys.path.insert(0, 'tests/envs'); import torch, envs; from envs.vector import empty_output\n"
+        "import sys; sys.path.insert(0, 'tests/adapters'); import torch, envs; from envs.vector import empty_output\n"
         "spec = envs.spec('gymnasium', 9, id='host_cases:Faulty', kwargs={'how': 'hangs'}, workers=2)\n"
         "env, out = envs.make(spec, 4, 1, torch.device('cpu')), empty_output(spec, 4, torch.device('cpu'))\n"
         "env.reset(out.observation)\n"

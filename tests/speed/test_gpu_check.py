@@ -13,7 +13,7 @@ from benchmarks import gpu, gpu_check
 from benchmarks.gpu import Setting
 from benchmarks.gpu_check import Step
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 TINY = Setting("cartpole", 8, 9)
 

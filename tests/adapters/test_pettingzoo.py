@@ -38,7 +38,7 @@ LENGTHS = torch.tensor([[1, 1, 1], [2, 2, 2], [0, 3, 3], [0, 4, 0], [0, 5, 0]])
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     compiler.set_threads(1)
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "envs"))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "adapters"))
     monkeypatch.setattr(provenance, "collect", lambda device: {})
     monkeypatch.setattr(provenance, "write", lambda name, facts: None)
 

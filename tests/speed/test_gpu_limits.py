@@ -10,7 +10,7 @@ from benchmarks.gpu_limits import Part, resident_blocks
 from kernels import mlp
 from kernels.launcher import SHARED_LIMITS
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
