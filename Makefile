@@ -16,11 +16,9 @@ repro: install
 	@echo "Report:    $(CURDIR)/artifacts/report/report.html (and report.md)"
 	@echo "MLflow UI: make ui"
 
-# Kernels, environments, training, pipeline. One process more than cores: some tests wait for what they started.
+# Kernels, environments, training, pipeline.
 MORE := tests/adapters tests/speed
-CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
-PROCESSES := $(shell expr $(CORES) + 1)
-PYTEST = LOCKSTEP_OPTIMIZATION=-O1 $(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses 5 --dist loadfile
+PYTEST = LOCKSTEP_OPTIMIZATION=-O1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 test: install
 	$(PYTEST) $(MORE:%=--ignore=%)

@@ -11,11 +11,12 @@ import gc
 import math
 import os
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import builds
 import numpy as np
 import pytest
 import reference
@@ -52,7 +53,12 @@ CONFIG = PPOConfig(
 POLICY = PolicyConfig(hidden=(9, 8), activation="tanh", shared=False, log_std_init=0.7)
 RUN_SEED = 6
 PATHS = ("general", "eager")
-pytestmark = pytest.mark.usefixtures("quick_builds")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_builds() -> Iterator[None]:
+    with builds.quick():
+        yield
 
 
 @pytest.fixture(autouse=True)

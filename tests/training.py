@@ -26,7 +26,7 @@ from pipeline.ppo import PPO
 ROOT = Path(__file__).resolve().parents[1]
 # Environments of every kind of action, reward and end. To the trainer the others are no other kind, and each would cost
 # the building of a network's kernels.
-NAMES = ("acrobot", "breakout", "cartpole", "mountain_car", "mountain_car_continuous", "pendulum")
+NAMES = ("acrobot", "breakout", "cartpole", "mountain_car_continuous", "pendulum")
 # Six iterations of four environments, in which many episodes end.
 SMALL = (
     "device=cpu", "device.threads=1", "tracking.enabled=false", "policy.hidden=[9,8]", "env.max_episode_steps=20",

@@ -16,7 +16,6 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from tests.envs.test_counting import ACTIONS, INDEX, LIMIT, WANTED
 from torch import Tensor
 
 import envs
@@ -26,6 +25,7 @@ from envs.vector import StepOutput, empty_output
 from kernels.episode_seeds import episode_seeds, host_seeds
 from kernels.errors import UserError
 from pipeline import seeds
+from tests.envs.test_counting import ACTIONS, INDEX, LIMIT, WANTED
 from tests.training import ROOT, Pair, faulty
 
 CPU = torch.device("cpu")

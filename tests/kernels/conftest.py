@@ -2,9 +2,10 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import builds
 import pytest
 
 from kernels import compiler
@@ -37,9 +38,10 @@ def source(kernel: Kernel, header: Path | None = None) -> str:
     return inlined(kernel.path.read_text(), brought)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick_builds(quick_builds: None) -> None:
-    pass
+@pytest.fixture(scope="module")
+def quick_builds() -> Iterator[None]:
+    with builds.quick():
+        yield
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from kernels.adam import ADAM, BETA1, BETA2, EPSILON, adam
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 
 def state(n: int, seed: int) -> tuple[Tensor, ...]:
     """Parameters, gradient, scale, both moments and the schedule of step 3, in the kernel's order."""

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from kernels.advantage_shift import ADVANTAGE_SHIFT, advantage_shift
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 
 def run(advantage: Tensor, *indices: Tensor) -> Tensor:
     """(2) of one minibatch, (K, 2) of several."""

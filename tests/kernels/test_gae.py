@@ -9,6 +9,8 @@ from torch import Tensor
 
 from kernels.gae import GAE, gae
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 
 def rollout(T: int, N: int, seed: int) -> tuple[Tensor, ...]:
     """Rewards, values, final values and both flags; a third of the steps ends, some in both ways."""

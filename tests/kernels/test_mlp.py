@@ -19,6 +19,8 @@ from kernels.launcher import Kernel
 from kernels.mlp import MLP
 from kernels.ppo_loss import METRICS
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 COEFFICIENTS = (0.2, 0.01, 0.7)  # clip, entropy, value
 KERNELS = {
     *(mlp.PACK, mlp.VALUES, mlp.DISTRIBUTION, mlp.FINAL_VALUES, mlp.REDUCE),

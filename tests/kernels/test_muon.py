@@ -12,6 +12,8 @@ from torch import Tensor
 
 from kernels.muon import MOMENTUM, MUON, muon, scratch_size
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 SHAPES = [(1, 1), (3, 64), (4, 64), (64, 64), (118, 64), (7, 7), (33, 5), (64, 128), (256, 256)]
 
 

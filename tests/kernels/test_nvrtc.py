@@ -94,9 +94,9 @@ def check_bounds(kernel: Kernel, cubin: Cubin, architecture: str) -> None:
 @pytest.mark.parametrize(
     "kernel", [mlp.GRADIENT["one"], mlp.VALUES, mlp.DISTRIBUTION, mlp.ROLLOUT["one"]], ids=lambda kernel: kernel.name
 )
-@pytest.mark.parametrize("architecture", ARCHITECTURES[1:])
-def test_the_default_network_does_not_spill(kernel: Kernel, architecture: str, tmp_path: Path) -> None:
+def test_the_default_network_does_not_spill(kernel: Kernel, tmp_path: Path) -> None:
     """Two hidden layers of 64, apart: what the rows, of small networks, do not show. Two tiles fit any device."""
+    architecture = "sm_90"  # that of docs/gpu.md: each takes a core half a minute
     header = CASES["mlp_rollout-cartpole"].header if kernel.name == "mlp_rollout" else None
     state = {"STATE": 4, "AGENTS": 1} if header else {}
     cubin = compile_cubin(alone(kernel, tmp_path), architecture, header, **DEFAULT.constants, **state)

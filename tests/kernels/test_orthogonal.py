@@ -9,6 +9,8 @@ from torch import Tensor
 
 from kernels.orthogonal import ORTHOGONAL, orthogonal
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 SHAPES = [(1, 1), (7, 7), (33, 5), (4, 64), (64, 64), (257, 3)]
 
 

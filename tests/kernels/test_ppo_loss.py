@@ -13,6 +13,8 @@ from torch.distributions import Categorical, Normal
 
 from kernels.ppo_loss import CATEGORICAL, GAUSSIAN, METRICS, SUM, ppo_loss
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 COEFFICIENTS = (0.2, 0.01, 0.7)  # clip, entropy, value
 
 

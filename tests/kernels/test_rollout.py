@@ -18,6 +18,8 @@ from kernels.launcher import Kernel
 from kernels.mlp import MLP
 from kernels.sample import sample_categorical, sample_gaussian
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 SEED, ITERATION, STEPS, LIMIT = 2**63 + 5, 3, 12, 5
 NAMES = ("acrobot", "breakout", "cartpole", "mountain_car", "mountain_car_continuous", "pendulum", "snake")
 

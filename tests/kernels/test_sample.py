@@ -12,6 +12,8 @@ from torch.distributions import Categorical, Normal
 
 from kernels.sample import CATEGORICAL, GAUSSIAN, SEVERAL, sample_categorical, sample_gaussian, sample_several
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 DRAWS = 40_000
 
 

@@ -15,6 +15,8 @@ from torch import Tensor
 from kernels.launcher import Kernel
 from kernels.summary import NUMBERS, ROLLOUT_SUMS, SUMMARY, SUMS, partitions, summary
 
+pytestmark = pytest.mark.usefixtures("quick_builds")
+
 
 @dataclass(frozen=True)
 class Iteration:

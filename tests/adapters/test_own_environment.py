@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # The page's commands in one process, for speed: torch is imported once.
 FOLLOW = """
 import runpy, sys
