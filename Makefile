@@ -16,14 +16,14 @@ repro: install
 	@echo "Report:    $(CURDIR)/artifacts/report/report.html (and report.md)"
 	@echo "MLflow UI: make ui"
 
-# Kernels, environments, training, pipeline.
-MORE := tests/adapters tests/speed
+# What every number stands on: kernels, environments, training, learning, one hash on every machine.
+MORE := tests/stages tests/device tests/adapters tests/speed
 PYTEST = LOCKSTEP_OPTIMIZATION=-O1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 test: install
 	$(PYTEST) $(MORE:%=--ignore=%)
 
-# Environments of other libraries, and what measures speed.
+# The commands with DVC, Hydra, MLflow and the report; what a GPU asks for; environments of other libraries; what measures speed.
 test-more: install
 	$(PYTEST) $(MORE)
 

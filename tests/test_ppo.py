@@ -11,12 +11,11 @@ import gc
 import math
 import os
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import builds
 import numpy as np
 import pytest
 import reference
@@ -53,12 +52,6 @@ CONFIG = PPOConfig(
 POLICY = PolicyConfig(hidden=(9, 8), activation="tanh", shared=False, log_std_init=0.7)
 RUN_SEED = 6
 PATHS = ("general", "eager")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_builds() -> Iterator[None]:
-    with builds.quick():
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ GAUSSIAN = network((9, 17), 3, 2, discrete=False, shared=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
+def _programs(quick_builds: None) -> None:
     """Builds the shapes' kernels, two at a time."""
     with ThreadPoolExecutor(2) as executor:
         builds = [

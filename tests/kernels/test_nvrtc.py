@@ -12,10 +12,9 @@ import pytest
 import torch
 from cases import CASES
 from conftest import Plant
-from networks import network
 
-from kernels import compiler, launcher, mlp
-from kernels.launcher import SHARED_LIMITS, Cubin, Kernel, compile_cubin
+from kernels import compiler, launcher
+from kernels.launcher import Cubin, Kernel, compile_cubin
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
 MAX_REGISTERS = 96  # of 255; the largest blocks have 128 threads
@@ -26,8 +25,6 @@ MAX_REGISTERS_OF = {
 }  # three and four blocks of 128 threads at once
 MAX_SHARED = 4096  # bytes, beside the tile of a fused kernel, whose size the launch says
 MAX_SHARED_OF = {"advantage_shift": 12288}  # a block a minibatch: few, and each alone with its multiprocessor
-DEFAULT = network((64, 64), 4, 2)
-DEFAULT_TILE = 64 * 1024  # bytes: what the smallest device gives a block
 KERNEL_TEXT = re.compile(r"^KERNEL (\w+)\(.*?^\}\n", re.M | re.S)
 
 
@@ -89,21 +86,6 @@ def check_bounds(kernel: Kernel, cubin: Cubin, architecture: str) -> None:
     assert cubin.spill_bytes == 0, architecture
     assert cubin.stack_bytes == 0, architecture  # no array that is indexed at run time
     assert cubin.shared_bytes <= MAX_SHARED_OF.get(kernel.name, MAX_SHARED), architecture
-
-
-@pytest.mark.parametrize(
-    "kernel", [mlp.GRADIENT["one"], mlp.VALUES, mlp.DISTRIBUTION, mlp.ROLLOUT["one"]], ids=lambda kernel: kernel.name
-)
-def test_the_default_network_does_not_spill(kernel: Kernel, tmp_path: Path) -> None:
-    """Two hidden layers of 64, apart: what the rows, of small networks, do not show. Two tiles fit any device."""
-    architecture = "sm_90"  # that of docs/gpu.md: each takes a core half a minute
-    header = CASES["mlp_rollout-cartpole"].header if kernel.name == "mlp_rollout" else None
-    state = {"STATE": 4, "AGENTS": 1} if header else {}
-    cubin = compile_cubin(alone(kernel, tmp_path), architecture, header, **DEFAULT.constants, **state)
-    assert 0 < cubin.registers <= MAX_REGISTERS_OF.get(kernel.name, MAX_REGISTERS)
-    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
-    _, shared = kernel.device_unit(SHARED_LIMITS[architecture], header, {**DEFAULT.constants, **state})
-    assert 0 < shared <= DEFAULT_TILE
 
 
 @pytest.mark.parametrize(

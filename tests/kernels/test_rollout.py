@@ -38,7 +38,7 @@ def kernel(spec: EnvSpec) -> Kernel:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
+def _programs(quick_builds: None) -> None:
     """Builds the environments' rollouts, two at a time."""
     with ThreadPoolExecutor(2) as executor:
         specs = [envs.spec(name) for name in NAMES]

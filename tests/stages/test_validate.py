@@ -17,7 +17,7 @@ from pipeline import config as configuration
 from pipeline import validate
 from pipeline.config import Config
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def load(out: Path, *overrides: str) -> Config:

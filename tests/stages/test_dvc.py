@@ -16,7 +16,7 @@ from dvc.repo import Repo
 
 from pipeline import compose, config
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kernels", "envs", "pipeline")
 STAGES = ("compose", "validate", "train", "evaluate", "report")
 

@@ -16,7 +16,7 @@ from kernels.errors import UserError
 from pipeline import compose, config
 from pipeline.policy import ACTIVATIONS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 QUIET = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none"]
 OPTIONS = [(group, option) for group in config.GROUPS for option in config.group_options(group)]
 ENVIRONMENTS = ", ".join(config.group_options("env"))

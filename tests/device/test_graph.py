@@ -183,7 +183,7 @@ class Replayed:
 
 DIALS = EnvSpec(
     "dials", 0, (0.0,) * 4, (1.0,) * 4, MultiDiscrete((3, 2)), 3, 2, (0.0, 1.0),
-    Path(__file__).with_name("envs") / "dials.h",
+    Path(__file__).parents[1] / "envs" / "dials.h",
 )  # fmt: skip
 SPECS: dict[str, Callable[[], EnvSpec]] = {
     "cartpole": lambda: envs.spec("cartpole", 3),

@@ -26,7 +26,7 @@ from pipeline import config as configuration
 from pipeline import provenance, tracking
 from pipeline.sweep import Sweep
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FORK = multiprocessing.get_context("fork")
 METRICS = {
     "env": "cartpole", "run_seed": 1, "split": "held_out", "episodes": 100, "deterministic": True,
