@@ -23,7 +23,7 @@ PYTEST = LOCKSTEP_OPTIMIZATION=-O1 $(BIN)/python -m pytest -n logical --maxproce
 test: install
 	$(PYTEST) $(MORE:%=--ignore=%)
 
-# The commands with DVC, Hydra, MLflow and the report; what a GPU asks for; environments of other libraries; what measures speed.
+# The commands with DVC, Hydra, MLflow and the report, what a GPU asks for, environments of other libraries, speed.
 test-more: install
 	$(PYTEST) $(MORE)
 

@@ -2,7 +2,7 @@
 
 What is captured is what the device is asked to do, never what the host computes meanwhile. So in the captured work no
 tensor is read on the host, no shape follows from data, nothing is copied from memory that the host pages, and whatever
-changes from iteration to iteration lies in an array: tests/device/test_graph.py traces all of it. The fast path allocates
+changes from iteration to iteration lies in an array: tests/device/test_graph.py traces it all. The fast path allocates
 nothing there; what autograd allocates on the general path comes from the graph's own pool, which keeps its addresses
 from replay to replay.
 """

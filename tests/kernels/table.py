@@ -106,8 +106,8 @@ every row, skips none, and holds this page to have all rows.
 - **NVRTC**: registers / bytes spilled / bytes of stack / bytes of shared memory of a thread or block, by architecture.
 - **Race**: one thread of the system for each CUDA thread under ThreadSanitizer, blocks of 1, 32 and 128 threads, the
   bits of the product; *n barriers*: each left out in turn, each seen as a race.
-- **Memory**: AddressSanitizer and UndefinedBehaviorSanitizer with these numbers of rows, at 32 threads; the fewest and
-  the most at 128, the most at 1 too.
+- **Memory**: AddressSanitizer and UndefinedBehaviorSanitizer with these numbers of rows: all but the most at 32
+  threads, the fewest and the most at 128, the most at 1 too.
   An index out of bounds, a shift too far, an overflow and too little shared memory, put in, are seen by it.
 - **Emulated**: launched as on CUDA (grid, block of so many threads, shared memory, packed parameters) on the emulated
   device, four lanes and the GPU's tiles, with these numbers of rows: the bits of the product, nothing written beside an
