@@ -25,7 +25,7 @@ from envs.vector import StepOutput, empty_output
 from kernels.episode_seeds import episode_seeds, host_seeds
 from kernels.errors import UserError
 from pipeline import seeds
-from tests.envs.test_counting import ACTIONS, INDEX, LIMIT, WANTED
+from tests.envs.test_counting import INDEX, LIMIT, WANTED, five_steps
 from tests.training import ROOT, Pair, faulty
 
 CPU = torch.device("cpu")
@@ -66,19 +66,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 def check_counting(workers: int, module: ModuleType = host) -> None:
     """The tables of tests/envs/test_counting.py: ends by death, by the limit, by both on one step."""
-    env = module.HostVectorEnv(spec("Counting", LIMIT, workers), 3, 1, CPU)
-    out = empty_output(env.spec, 3, CPU)
-    env.reset(out.observation)
-    assert out.observation.tolist() == [[0], [0], [0]]
-    found: dict[str, list[list[float]]] = {name: [] for name in WANTED}
-    index = []
-    for actions in ACTIONS:
-        for values in out:  # poison, of which nothing may be left
-            values.view(torch.uint8).fill_(255)
-        env.step(choices(*actions), out)
-        for name, values in out._asdict().items():
-            found[name].append(values.flatten().tolist())
-        index.append(env.state()["episode_index"].tolist())
+    found, index = five_steps(module.HostVectorEnv(spec("Counting", LIMIT, workers), 3, 1, CPU))
     for name, wanted in WANTED.items():
         assert found[name] == wanted, name
     assert index == INDEX

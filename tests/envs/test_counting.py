@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from envs.spec import Discrete, EnvSpec
-from envs.vector import NativeVectorEnv, empty_output
+from envs.vector import NativeVectorEnv, VectorEnv, empty_output
 from kernels import env as kernels
 
 CPU = torch.device("cpu")
@@ -51,10 +51,9 @@ def counting(folder: Path, limit: int) -> EnvSpec:
     return EnvSpec("counting", 0, (0.0,), (float(limit),), Discrete(2), limit, 1, (1.0, float(limit)), header)
 
 
-def play(spec: EnvSpec) -> tuple[dict[str, list[list[float]]], list[list[int]]]:
-    """What five steps wrote, and the episodes' indices after each."""
-    env = NativeVectorEnv(spec, 3, 1, CPU)
-    out = empty_output(spec, 3, CPU)
+def five_steps(env: VectorEnv) -> tuple[dict[str, list[list[float]]], list[list[int]]]:
+    """What five steps of three environments wrote, and the episodes' indices after each."""
+    out = empty_output(env.spec, 3, CPU)
     env.reset(out.observation)
     assert out.observation.tolist() == [[0], [0], [0]]
     found: dict[str, list[list[float]]] = {name: [] for name in WANTED}
@@ -70,14 +69,14 @@ def play(spec: EnvSpec) -> tuple[dict[str, list[list[float]]], list[list[int]]]:
 
 
 def test_five_steps_in_full(tmp_path: Path) -> None:
-    found, index = play(counting(tmp_path, LIMIT))
+    found, index = five_steps(NativeVectorEnv(counting(tmp_path, LIMIT), 3, 1, CPU))
     for name, wanted in WANTED.items():
         assert found[name] == wanted, name
     assert index == INDEX
 
 
 def test_another_limit_is_another_table(tmp_path: Path) -> None:
-    found, _ = play(counting(tmp_path, 5))
+    found, _ = five_steps(NativeVectorEnv(counting(tmp_path, 5), 3, 1, CPU))
     assert found["truncated"] == [[0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 1, 0]]
     assert found["terminated"] == WANTED["terminated"]
 
@@ -105,5 +104,5 @@ def test_planted_faults(right: str, wrong: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(kernel, "path", tmp_path / kernel.path.name)
     for cache in ("_functions", "_plans"):
         monkeypatch.setattr(kernel, cache, {})
-    found, index = play(counting(tmp_path, LIMIT))
+    found, index = five_steps(NativeVectorEnv(counting(tmp_path, LIMIT), 3, 1, CPU))
     assert (found, index) != (WANTED, INDEX)
